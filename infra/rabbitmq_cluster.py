@@ -5,7 +5,8 @@ one directory, and only the plugins that are asked for. They listen on 127.0.0.1
 Everything else is RabbitMQ's default: a WAL with fdatasync, confirms from a majority.
 
 The module needs the ``rabbitmq-server`` package (Debian: ``apt-get install rabbitmq-server``; its service need not
-run).
+run), or the *home* of another RabbitMQ: a directory with the scripts ``rabbitmq-server`` and ``rabbitmqctl`` in
+``sbin``, as RabbitMQ's generic package for Unix has them. The scripts run the ``erl`` of the PATH.
 """
 
 from __future__ import annotations
@@ -30,7 +31,11 @@ from infra.ports import HOST, free_ports
 from infra.register import Register, UndoKind
 from perftest.errors import HelpfulError
 
-LIBRARY: Final = Path("/usr/lib/rabbitmq/bin")
+LIBRARY: Final = Path("/usr/lib/rabbitmq")
+"""Home of the RabbitMQ of Debian's package."""
+_SCRIPTS: Final = ("rabbitmq-server", "rabbitmqctl")
+_FOLDERS: Final = ("sbin", "bin", "")
+"""Folders of a home in which the scripts may be."""
 ROLES: Final = ("data", "logs", "segment", "wal", "classic")
 """Roles of a drive: metadata, log files, segments and snapshots of quorum queues, their WAL, and the files of classic
 queues, which always lie with the metadata."""
@@ -46,9 +51,15 @@ class RabbitMQError(HelpfulError):
     """RabbitMQ cannot be started."""
 
 
+def scripts_in(home: Path) -> Path | None:
+    """The folder of the scripts in the home of a RabbitMQ; None if there are none."""
+    folders = [home.absolute() / name for name in _FOLDERS]
+    return next((each for each in folders if all((each / script).exists() for script in _SCRIPTS)), None)
+
+
 def is_installed() -> bool:
     """Whether the RabbitMQ scripts are where Debian's package puts them."""
-    return (LIBRARY / "rabbitmq-server").exists()
+    return scripts_in(LIBRARY) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +78,13 @@ class RabbitMQ:
     restart: Callable[[], None]
 
 
-def require() -> None:
-    """Raise :class:`RabbitMQError` unless RabbitMQ is installed."""
-    if not is_installed():
+def require(home: Path | None = None) -> None:
+    """Raise :class:`RabbitMQError` unless RabbitMQ is installed, or is in this ``home``."""
+    if home is not None:
+        if scripts_in(home) is None:
+            fix = f"name the directory of an unpacked RabbitMQ, which has sbin/{_SCRIPTS[0]} and sbin/{_SCRIPTS[1]}"
+            raise RabbitMQError("there is no RabbitMQ in this directory", str(home), fix)
+    elif not is_installed():
         fix = "install it (Debian: apt-get install rabbitmq-server); its own service need not run"
         raise RabbitMQError("RabbitMQ is not installed", str(LIBRARY), fix)
 
@@ -105,6 +120,7 @@ def running(
     plugins: Sequence[str] = (),
     directories: Mapping[str, Path] | None = None,
     io_threads: int = 0,
+    home: Path | None = None,
     say: Callable[[str], None] = _in_silence,
 ) -> Iterator[RabbitMQ]:
     """Start a cluster with its data below ``parent``; stop the cluster and remove the data at the end.
@@ -113,14 +129,15 @@ def running(
     ``directories`` places :data:`ROLES` on drives. The cluster makes a directory of its own there, with one for each
     node, and removes it at the end. In a path, ``{node}`` stands for the name of a node (:func:`node_name`). A role
     without a directory lies below ``parent``. ``io_threads`` is the number of Erlang's dirty I/O schedulers, through
-    which all file operations of a node go; 0: Erlang's default. ``say`` gets a line when a node starts, runs or joins
-    the others. Raises :class:`RabbitMQError` if RabbitMQ is not installed, cannot be placed so, or does not start.
+    which all file operations of a node go; 0: Erlang's default. ``home`` is that of another RabbitMQ than the installed
+    one. ``say`` gets a line when a node starts, runs or joins the others. Raises :class:`RabbitMQError` if RabbitMQ is
+    not installed, cannot be placed so, or does not start.
     """
     if problems := misplaced(directories or {}):
         raise RabbitMQError("; ".join(problems), "directories", "place the roles as RabbitMQ can have them")
-    require()
+    require(home)
     directory = parent.absolute() / f".rabbitmq-{secrets.token_hex(4)}"
-    cluster = _Cluster(directory, nodes, configuration, plugins, directories or {}, io_threads)
+    cluster = _Cluster(directory, nodes, configuration, plugins, directories or {}, io_threads, home or LIBRARY)
     register = Register(parent)
     for made in cluster.made:
         register.note(UndoKind.DIRECTORY, str(made))
@@ -155,8 +172,10 @@ class _Cluster:
         plugins: Sequence[str],
         directories: Mapping[str, Path],
         io_threads: int,
+        home: Path = LIBRARY,
     ) -> None:
         self._directory = directory
+        self._scripts = scripts_in(home) or home
         self._io_threads = io_threads or IO_THREADS
         self._roots = {role: place.absolute() / directory.name[1:] for role, place in directories.items()}
         self._plugins = plugins
@@ -231,7 +250,7 @@ class _Cluster:
             self._await(node, self._servers[node])
 
     def _start_node(self, node: int) -> subprocess.Popen[bytes]:
-        return self._spawn([str(LIBRARY / "rabbitmq-server")], self._environment(node), f"node{node}.log")
+        return self._spawn([str(self._scripts / "rabbitmq-server")], self._environment(node), f"node{node}.log")
 
     def stop(self) -> list[psutil.Process]:
         """End the started processes, the nodes before epmd; processes are found by pid and not by name. Gives those
@@ -321,7 +340,7 @@ class _Cluster:
         self._control(node, "wait", "--pid", pid_file.read_text().strip(), "--timeout", str(_START_TIMEOUT_S))
 
     def _control(self, node: int, *arguments: str) -> None:
-        command = [str(LIBRARY / "rabbitmqctl"), "-q", "-n", self._name(node), *arguments]
+        command = [str(self._scripts / "rabbitmqctl"), "-q", "-n", self._name(node), *arguments]
         try:
             done = subprocess.run(
                 command, env=self._environment(), cwd=self._directory, capture_output=True, timeout=_START_TIMEOUT_S

@@ -76,6 +76,7 @@ def run_options(choices: Choices) -> Options:
         layout=layout_of(layout, broker=Product(choices["broker"] or Product.REFERENCE))
         if layout is not None
         else None,
+        rabbitmq_home=_path(choices["rabbitmq_home"]),
         label=choices["id"] or "",
         metrics_format=choices["metrics_format"] or "default",
         plain=True,

@@ -22,10 +22,17 @@ from perftest.cli.sections import (
     option,
     options,
 )
-from perftest.cli.target import broker_option, layout_option, target_options
+from perftest.cli.target import broker_option, home_option, layout_option, target_options
 from perftest.cli.ui.completion import metric_names, workload_names
 from perftest.exits import Exit
-from perftest.options.targets import no_broker_beside, no_layout_beside, only_one_target, split_uris, typed_again
+from perftest.options.targets import (
+    no_broker_beside,
+    no_home_without,
+    no_layout_beside,
+    only_one_target,
+    split_uris,
+    typed_again,
+)
 
 if TYPE_CHECKING:
     from perftest.series.probes import SearchPlan
@@ -111,6 +118,7 @@ _search_options = options(
 @target_options
 @layout_option
 @broker_option
+@home_option
 @_search_options
 @json_option
 @click.pass_context
@@ -135,6 +143,7 @@ def _asked(
     cluster: Path | None,
     layout: Path | None,
     broker: str | None,
+    rabbitmq_home: Path | None,
     workload: str | None,
     slos: tuple[str, ...],
     out: Path,
@@ -155,6 +164,7 @@ def _asked(
     no_broker_beside(broker, targets, cluster)
     plan, swept, document = _base_plan(targets, workload, flags)
     plan = with_broker(plan, broker)
+    no_home_without(plan.cluster.broker, rabbitmq_home, targets, cluster)
     objectives, problems = [], check_plan(plan, lambda field: f"--{field.replace('_', '-')}")
     for text in slos:
         try:
@@ -174,14 +184,15 @@ def _asked(
     placed = None if targets or cluster is not None else layout_for(plan, layout, document)
     return SearchPlan(
         plan=plan, swept=swept, objectives=tuple(objectives), out=out, cluster=cluster, layout=placed,
-        target=(*typed_again(targets, cluster), *_started_again(layout, broker)), as_json=as_json,
-        show=click.echo,
+        rabbitmq_home=rabbitmq_home, as_json=as_json, show=click.echo,
+        target=(*typed_again(targets, cluster), *_started_again(layout, broker, rabbitmq_home)),
     )  # fmt: skip
 
 
-def _started_again(layout: Path | None, broker: str | None) -> list[str]:
+def _started_again(layout: Path | None, broker: str | None, home: Path | None) -> list[str]:
     """The words about what is started, as they were typed."""
-    return [*(("--layout", str(layout)) if layout else ()), *(("--broker", broker) if broker else ())]
+    typed = {"--layout": layout, "--broker": broker, "--rabbitmq-home": home}
+    return [word for option, value in typed.items() if value for word in (option, str(value))]
 
 
 def _base_plan(

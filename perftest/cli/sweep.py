@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,12 +13,20 @@ import click
 from perftest.ci.job_outputs import JobOutputs
 from perftest.cli.sections import HTTP_URL, SectionedCommand, json_option, option, options
 from perftest.cli.sweep_options import agree_to_length, measure_all, show_length, sweep_options, typed_after
-from perftest.cli.target import broker_option, drives_option, job_options, layout_option, out_options, target_options
+from perftest.cli.target import (
+    broker_option,
+    drives_option,
+    home_option,
+    job_options,
+    layout_option,
+    out_options,
+    target_options,
+)
 from perftest.cli.ui.completion import workload_names
 from perftest.exits import CliError, Exit
 from perftest.measuring.asked_cluster import layout_for, refuse_limits, tell_of_unused, with_broker
 from perftest.measuring.placement import layout_of
-from perftest.options.targets import DRIVES_RULE, FUSE, Target, metrics_in_vain
+from perftest.options.targets import DRIVES_RULE, FUSE, Target, metrics_in_vain, no_home_without
 from perftest.spec.cluster import Product
 
 if TYPE_CHECKING:
@@ -59,6 +67,7 @@ _own_options = options(
 @layout_option
 @drives_option
 @broker_option
+@home_option
 @sweep_options
 @_own_options
 @out_options
@@ -82,6 +91,7 @@ def sweep(ctx: click.Context, /, name: str | None, **flags: Any) -> None:
     is_fuse = FUSE in (target.drives, work.drives)
     plan = with_broker(replace(work.plan, uris=target.uris), target.broker)
     refuse_limits(plan)
+    no_home_without(plan.cluster.broker, target.rabbitmq_home, *target.running)
     if target.running:
         tell_of_unused(plan)
     if flags["broker_metrics"] and not target.uris:
@@ -101,14 +111,13 @@ def sweep(ctx: click.Context, /, name: str | None, **flags: Any) -> None:
     if flags["dry_run"]:
         _show(work, needs, flags["as_json"])
         return
-    _require_brokers(broker for broker, _layout in cells)
+    _require_brokers([broker for broker, _layout in cells], target.rabbitmq_home)
     for line in needs.lines(this_host()) if needs is not None else ():
         click.echo(line, err=True)
     agree_to_length(work, resume, yes=flags["yes"])
     options = Options(
         out=flags["out"], ui=flags["ui"], as_json=flags["as_json"], report=flags["report"], cluster=target.cluster,
-        layout=placed, target=typed_after(target.uris, target.cluster, target.layout, target.drives),
-        actions=request.actions,
+        layout=placed, rabbitmq_home=target.rabbitmq_home, target=typed_after(target), actions=request.actions,
         broker_metrics=flags["broker_metrics"] if target.uris else (), assert_findings=flags["assert_findings"],
         job=JobOutputs(junit=flags["junit"], annotations=flags["annotations"]),
     )  # fmt: skip
@@ -127,12 +136,12 @@ def _refuse_actions(
         refuse_actions(plan, cluster, each, typed)
 
 
-def _require_brokers(products: Iterable[Product]) -> None:
+def _require_brokers(products: Sequence[Product], home: Path | None) -> None:
     """Raises RabbitMQError if a RabbitMQ is to be started that is not installed: no run would be made."""
     from infra import rabbitmq_cluster
 
     if Product.RABBITMQ in products:
-        rabbitmq_cluster.require()
+        rabbitmq_cluster.require(home)
 
 
 def _show(work: SweepWork, needs: HostNeeds | None, as_json: bool) -> None:

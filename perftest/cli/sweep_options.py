@@ -14,7 +14,7 @@ import click
 from perftest.cli.sections import COUNT, option, options
 from perftest.cli.ui.completion import metric_names, setting_names
 from perftest.exits import CliError, Exit
-from perftest.options.targets import typed_again
+from perftest.options.targets import Target, typed_again
 
 if TYPE_CHECKING:
     from infra.layout import PlacedLayout
@@ -115,9 +115,11 @@ def _refuse_other_hosts(place: Path, options: Options) -> None:
         raise CliError(what, str(place), f"continue with `{command} --resume {place}`", Exit.USAGE)
 
 
-def typed_after(targets: tuple[str, ...], cluster: Path | None, layout: Path | None, drives: str | None = None) -> str:
+def typed_after(target: Target) -> str:
     """The words that name the broker in a command that continues the sweep. The plan of the run knows its --broker, and
     a series its layouts and drives."""
-    words = typed_again(targets, cluster) + (["--layout", str(layout)] if layout is not None else [])
-    words += ["--drives", drives] if drives and layout is not None else []
+    words = typed_again(target.uris, target.cluster)
+    words += ["--layout", str(target.layout)] if target.layout is not None else []
+    words += ["--drives", target.drives] if target.drives and target.layout is not None else []
+    words += ["--rabbitmq-home", str(target.rabbitmq_home)] if target.rabbitmq_home is not None else []
     return "".join(f" {shlex.quote(word)}" for word in words)

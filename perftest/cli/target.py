@@ -10,7 +10,7 @@ import click
 from perftest.ci.job_outputs import Annotations, parse_annotations
 from perftest.cli.sections import option, options
 from perftest.cli.ui.completion import layout_names
-from perftest.options.targets import BROKER_HELP, FUSE
+from perftest.options.targets import BROKER_HELP, FUSE, HOME_HELP
 from perftest.screen import UI_NAMES
 from perftest.spec.cluster import Product
 from perftest.spec.units import UnitError
@@ -91,3 +91,12 @@ broker_option = option(
     help=BROKER_HELP,
 )
 """``--broker`` of commands that start a cluster."""
+home_option = option(
+    "--rabbitmq-home",
+    section="Target",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=None,
+    show_default="the installed one",
+    help=HOME_HELP,
+)
+"""``--rabbitmq-home`` of commands that start a cluster."""

@@ -35,9 +35,11 @@ class Measured:
 
 
 @contextlib.contextmanager
-def rabbitmq(plan: Plan, kept: Path | None, out: Path, layout: PlacedLayout | None) -> Iterator[Measured]:
-    """The plan with the URIs of a RabbitMQ that is started in ``out``. Any other plan stays as it is. Raises
-    RabbitMQError and DriveError."""
+def rabbitmq(
+    plan: Plan, kept: Path | None, out: Path, layout: PlacedLayout | None, home: Path | None = None
+) -> Iterator[Measured]:
+    """The plan with the URIs of a RabbitMQ that is started in ``out``: the installed one, or that in ``home``. Any
+    other plan stays as it is. Raises RabbitMQError and DriveError."""
     if plan.cluster.broker is not Product.RABBITMQ or plan.uris or kept is not None:
         yield Measured(plan=plan, facts={})
         return
@@ -46,7 +48,7 @@ def rabbitmq(plan: Plan, kept: Path | None, out: Path, layout: PlacedLayout | No
     from infra.fuse_layout import made
     from infra.layout import fuse_directories, real_places
 
-    rabbitmq_cluster.require()
+    rabbitmq_cluster.require(home)
     nodes = plan.cluster.nodes
     tell(f"no broker was named (-h): starting {nodes} RabbitMQ node{'s' * (nodes > 1)} on this machine")
     names = [rabbitmq_cluster.node_name(node) for node in range(nodes)]
@@ -64,6 +66,7 @@ def rabbitmq(plan: Plan, kept: Path | None, out: Path, layout: PlacedLayout | No
             nodes,
             directories=real_places(placed) if placed is not None else None,
             io_threads=placed.pool_threads if placed is not None else 0,
+            home=home,
             say=tell,
         )
         broker = undo.enter_context(taken_apart(running, out))

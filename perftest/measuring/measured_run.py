@@ -49,7 +49,7 @@ def _run_plan(plan: Plan, options: Options, interrupts: Interrupts) -> Ran:
     refuse_actions(plan, options.cluster, options.layout, options.actions, hosts)
     exports = Exports(options, plan)  # first: a file or port that cannot be opened must not cost the start of a cluster
     with (
-        rabbitmq(plan, options.cluster, options.out, options.layout) as measured,
+        rabbitmq(plan, options.cluster, options.out, options.layout, options.rabbitmq_home) as measured,
         target(measured.plan, options.cluster, options.out, options.layout) as cluster,
     ):
         plan = on_bundled(measured.plan, cluster) if cluster is not None else measured.plan

@@ -63,6 +63,8 @@ class Options:
         directory of a local cluster that keeps running.
     ``layout``
         where the nodes of a cluster that is started for the run keep their files.
+    ``rabbitmq_home``
+        the RabbitMQ to start if one is started; None: the installed one.
     ``label``, ``metrics_format``, ``in_millis``
         name of the run in PerfTest's lines and CSV, format of the lines, and unit of their latencies.
     ``plain``
@@ -110,6 +112,7 @@ class Options:
     report: bool
     cluster: Path | None = None
     layout: PlacedLayout | None = None
+    rabbitmq_home: Path | None = None
     label: str = ""
     metrics_format: str = "default"
     plain: bool = False

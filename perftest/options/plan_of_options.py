@@ -15,7 +15,16 @@ from pathlib import Path
 from perftest.options.choices import Choices
 from perftest.options.option import Effect
 from perftest.options.table import BY_KEY, OPTIONS
-from perftest.options.targets import BROKER_FIX, BROKER_RULE, LAYOUT_FIX, LAYOUT_RULE, checked_uris, unused_parameters
+from perftest.options.targets import (
+    BROKER_FIX,
+    BROKER_RULE,
+    HOME_FIX,
+    HOME_RULE,
+    LAYOUT_FIX,
+    LAYOUT_RULE,
+    checked_uris,
+    unused_parameters,
+)
 from perftest.spec.behaviour import (
     Argument,
     Arrivals,
@@ -129,6 +138,8 @@ def _uris(choices: Choices) -> tuple[str, ...]:
         choices.problem(["layout"], LAYOUT_RULE, LAYOUT_FIX)
     if choices.is_given("broker") and (parts or choices.is_given("cluster")):
         choices.problem(["broker"], BROKER_RULE, BROKER_FIX)
+    if choices.is_given("rabbitmq_home") and (choices["broker"] != Product.RABBITMQ or parts or choices["cluster"]):
+        choices.problem(["rabbitmq_home"], HOME_RULE, HOME_FIX)
     return parts
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from perftest.options.option import Arity, Effect, Option, flag, many, section, value
-from perftest.options.targets import BROKER_HELP
+from perftest.options.targets import BROKER_HELP, HOME_HELP
 from perftest.screen import METRICS_FORMATS, UI_NAMES
 
 # A table: the help of an option stands below its names.
@@ -20,6 +20,7 @@ _GENERAL = (
         value("--cluster", "path", "DIRECTORY", perftest=False,
               help="Measure the local cluster that `perftest broker start` keeps in DIRECTORY."),
         value("--broker", "product", "NAME", perftest=False, shown="reference", help=BROKER_HELP),
+        value("--rabbitmq-home", "path", "DIRECTORY", perftest=False, shown="the installed one", help=HOME_HELP),
         value("--layout", "path", "FILE", perftest=False,
               help="Layout file or bundled layout, such as disks/three_hdd: which drives hold which files of the nodes "
                    "of the cluster that is started for this run."),

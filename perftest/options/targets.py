@@ -18,6 +18,12 @@ LAYOUT_FIX: Final = "leave out --layout, or leave out the broker: then a cluster
 FUSE: Final = "fuse"
 """Value of ``--drives`` by which modelled drives become FUSE drives."""
 DRIVES_RULE: Final = "--drives is for a cluster that this command starts on a layout"
+HOME_HELP: Final = (
+    "RabbitMQ to start instead of the installed one: the directory of an unpacked RabbitMQ (sbin/rabbitmq-server), of "
+    "any version that runs on the Erlang of the PATH."
+)
+HOME_RULE: Final = "--rabbitmq-home is for a RabbitMQ that this command starts"
+HOME_FIX: Final = "add --broker rabbitmq, or leave out --rabbitmq-home"
 BROKER_RULE: Final = "--broker is for a cluster that this command starts"
 BROKER_FIX: Final = "leave out --broker, or leave out the broker that runs already"
 BROKER_HELP: Final = (
@@ -28,13 +34,15 @@ BROKER_HELP: Final = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """The broker to measure: one that runs already (``uris`` or ``cluster``), or one that is started for the command:
-    ``broker`` names the product, ``layout`` a file of drives, and ``drives`` is :data:`FUSE` or None."""
+    ``broker`` names the product, ``layout`` a file of drives, ``drives`` is :data:`FUSE` or None, and
+    ``rabbitmq_home`` has a RabbitMQ that is not installed."""
 
     uris: tuple[str, ...]
     cluster: Path | None
     layout: Path | None
     broker: str | None
     drives: str | None = None
+    rabbitmq_home: Path | None = None
 
     @classmethod
     def of(cls, flags: Mapping[str, Any]) -> Target:
@@ -43,7 +51,8 @@ class Target:
         only_one_target(uris, cluster)
         no_layout_beside(flags["layout"], uris, cluster)
         no_broker_beside(flags["broker"], uris, cluster, flags.get("resume"))
-        found = cls(uris=uris, cluster=cluster, layout=flags["layout"], broker=flags["broker"], drives=flags["drives"])
+        named = {name: flags[name] for name in ("layout", "broker", "drives", "rabbitmq_home")}
+        found = cls(uris=uris, cluster=cluster, **named)
         if found.drives and found.running:
             raise CliError(DRIVES_RULE, "--drives", "leave out --drives, or the broker that runs already", Exit.USAGE)
         return found
@@ -148,6 +157,12 @@ def no_layout_beside(layout: Path | None, uris: Sequence[str], cluster: Path | N
     """Refuse ``--layout`` for a broker that this command does not start. Raises CliError."""
     if layout is not None and (uris or cluster is not None):
         raise CliError(LAYOUT_RULE, "--layout", LAYOUT_FIX, Exit.USAGE)
+
+
+def no_home_without(product: Product, home: Path | None, *running: object) -> None:
+    """Refuse ``--rabbitmq-home`` where no RabbitMQ is started. Raises CliError."""
+    if home is not None and (product is not Product.RABBITMQ or any(running)):
+        raise CliError(HOME_RULE, "--rabbitmq-home", HOME_FIX, Exit.USAGE)
 
 
 def no_broker_beside(broker: str | None, *running: object) -> None:

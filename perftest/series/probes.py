@@ -133,7 +133,8 @@ class SearchPlan:
     """The search that the command line asks for.
 
     ``swept`` are the settings that the workload file sweeps; the search keeps each at its first value. ``target`` are
-    the words of the command line that name the broker, or what is started.
+    the words of the command line that name the broker, or what is started, and ``rabbitmq_home`` is the home of a
+    RabbitMQ that is started instead of the installed one.
     """
 
     plan: Plan
@@ -145,6 +146,7 @@ class SearchPlan:
     target: tuple[str, ...]
     as_json: bool
     show: Callable[[str], None]
+    rabbitmq_home: Path | None = None
 
 
 @dataclass(slots=True)
@@ -196,7 +198,7 @@ def _prober(asked: SearchPlan, flags: Mapping[str, Any]) -> Iterator[Prober]:
     out = asked.out / run_id("search", time.time_ns())
     with (
         interrupts.installed(),
-        rabbitmq(asked.plan, asked.cluster, out, asked.layout) as measured,
+        rabbitmq(asked.plan, asked.cluster, out, asked.layout, asked.rabbitmq_home) as measured,
         target(measured.plan, asked.cluster, out, asked.layout) as cluster,
     ):
         asked = replace(asked, plan=measured.plan)

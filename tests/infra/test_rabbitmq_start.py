@@ -13,6 +13,36 @@ from infra import rabbitmq_cluster
 from infra.register import Register, UndoKind
 
 
+@pytest.mark.parametrize("folder", ["sbin", "bin", ""])
+def test_the_scripts_of_a_home_are_found_where_packages_put_them(tmp_path: Path, folder: str) -> None:
+    """RabbitMQ's own package has sbin, Debian's has bin."""
+    place = tmp_path / folder
+    place.mkdir(exist_ok=True)
+    (place / "rabbitmq-server").touch()
+    assert rabbitmq_cluster.scripts_in(tmp_path) is None
+    (place / "rabbitmqctl").touch()
+    assert rabbitmq_cluster.scripts_in(tmp_path) == place
+
+
+def test_the_roles_of_a_layout_are_told_to_the_rabbitmq_of_a_home(tmp_path: Path) -> None:
+    """Each kind of file has its variable or its setting, the log files, too."""
+    (tmp_path / "sbin").mkdir()
+    for script in ("rabbitmq-server", "rabbitmqctl"):
+        (tmp_path / "sbin" / script).touch()
+    places = {role: tmp_path / role / "{node}" for role in ("data", "logs", "segment", "wal")}
+    cluster = rabbitmq_cluster._Cluster(tmp_path / ".c", 3, "", (), places, 7, tmp_path)
+    cluster._directory.mkdir()
+    cluster._place(1)
+    told = cluster._environment(1)
+    assert told["RABBITMQ_MNESIA_BASE"] == f"{tmp_path}/data/node2/c/node1"
+    assert told["RABBITMQ_LOG_BASE"] == f"{tmp_path}/logs/node2/c/node1/log"
+    assert told["RABBITMQ_QUORUM_DIR"] == f"{tmp_path}/segment/node2/c/node1/quorum"
+    assert told["RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS"].startswith("+SDio 7 ")
+    wal = f'{{wal_data_dir, "{tmp_path}/wal/node2/c/node1/wal"}}'
+    assert Path(told["RABBITMQ_ADVANCED_CONFIG_FILE"]).read_text() == f"[{{ra, [{wal}]}}]."
+    assert cluster._scripts == tmp_path / "sbin"
+
+
 class Undead:
     """A process that ends at no signal, as if it waited for a drive that hangs."""
 

@@ -21,7 +21,7 @@ from perftest.cli.ui.completion import workload_names
 from perftest.exits import CliError, Exit
 from perftest.measuring.asked_cluster import layout_for, refuse_limits, tell_of_unused
 from perftest.measuring.placement import layout_of
-from perftest.options.targets import no_layout_beside, split_uris
+from perftest.options.targets import Target, no_layout_beside, split_uris
 from perftest.spec.cluster import ClusterSpec, Product
 
 if TYPE_CHECKING:
@@ -114,7 +114,8 @@ def run(ctx: click.Context, /, inventory: Path, workload: str | None, **flags: A
         actions=request.actions, assert_findings=flags["assert_findings"],
         job=JobOutputs(junit=flags["junit"], annotations=flags["annotations"]),
         prepare=partial(_prepared, inventory, taking_part, nodes, plan),
-        again=f"perftest remote run {shlex.quote(str(inventory))}", target=typed_after(targets, None, layout),
+        again=f"perftest remote run {shlex.quote(str(inventory))}",
+        target=typed_after(Target(uris=targets, cluster=None, layout=layout, broker=None)),
     )  # fmt: skip
     ctx.exit(measure_all(plan, options, work.rounds, several, resume))
 

@@ -67,6 +67,25 @@ def test_a_rabbitmq_that_is_not_installed_is_told_with_the_fix(
 
 
 @every_command
+@pytest.mark.parametrize(
+    ("broker", "fix"),
+    [
+        (("--broker", "rabbitmq"), "sbin/rabbitmq-server and sbin/rabbitmqctl"),
+        ((), "add --broker rabbitmq"),
+        (("--broker", "reference"), "add --broker rabbitmq"),
+        (("-h", "amqp://localhost"), "add --broker rabbitmq"),
+    ],
+    ids=["no home", "no broker", "another broker", "a broker that runs"],
+)
+def test_a_home_is_that_of_a_rabbitmq_to_start(
+    call: Call, tmp_path: Path, command: tuple[str, ...], broker: tuple[str, ...], fix: str
+) -> None:
+    out = () if "-h" in broker else ("--out", str(tmp_path / "runs"))
+    code, _out, err = call(*command, "--rabbitmq-home", str(tmp_path), *broker, *out)
+    assert code in (1, 2) and fix in err and str(code) == ("1" if "rabbitmq" in broker else "2")
+
+
+@every_command
 def test_a_broker_that_runs_already_is_not_started(call: Call, command: tuple[str, ...]) -> None:
     code, _out, err = call(*command, "--broker", "rabbitmq", "-h", "amqp://localhost")
     assert code == 2 and "--broker is for a cluster that this command starts" in err
@@ -130,10 +149,13 @@ def test_rabbitmq_gets_the_places_and_the_threads_of_the_layout(
 
     layout.write_text(layout.read_text() + io)
     plan = plan_with("cluster: {broker: rabbitmq, nodes: 1}\n")
-    with rabbitmq(plan, None, tmp_path / "runs", layout_of(layout, 1, Product.RABBITMQ)) as measured:
+    (tmp_path / "sbin").mkdir()
+    for script in ("rabbitmq-server", "rabbitmqctl"):
+        (tmp_path / "sbin" / script).touch()
+    with rabbitmq(plan, None, tmp_path / "runs", layout_of(layout, 1, Product.RABBITMQ), tmp_path) as measured:
         assert measured.plan.uris == ("amqp://127.0.0.1:1",)
     (given,) = started
-    assert given["nodes"] == 1 and given["io_threads"] == threads
+    assert given["nodes"] == 1 and given["io_threads"] == threads and given["home"] == tmp_path
     assert given["directories"] == {
         "data": tmp_path / "disk", "logs": tmp_path / "disk", "segment": tmp_path / "disk",
         "wal": tmp_path / "fast" / "{node}",
