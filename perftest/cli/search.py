@@ -164,7 +164,7 @@ def _asked(
     no_broker_beside(broker, targets, cluster)
     plan, swept, document = _base_plan(targets, workload, flags)
     plan = with_broker(plan, broker)
-    no_home_without(plan.cluster.broker, rabbitmq_home, targets, cluster)
+    no_home_without([plan.cluster.broker], rabbitmq_home, targets, cluster)
     objectives, problems = [], check_plan(plan, lambda field: f"--{field.replace('_', '-')}")
     for text in slos:
         try:

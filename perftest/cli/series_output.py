@@ -17,7 +17,7 @@ from perftest.cli.ui.summary import terminal_width, where_and_next, wrapped_line
 from perftest.measuring.session_options import Options
 from perftest.results.reader import read_manifest
 from perftest.results.schema import LAYOUTS, ROUNDS
-from perftest.series.layout_series import sides_in
+from perftest.series.layout_series import series_of, sides_in
 from perftest.series.rounds import Ended, Mean, Rounds, means
 from perftest.spec.expected.slo import Objective, any_of, shown
 
@@ -50,7 +50,10 @@ def show_series(end: Ended, rounds: Rounds, options: Options) -> None:
         assert rounds.until is not None
         click.echo(f"\n{name}")
         _print_means(found, rounds.until)
-    pair = [f"perftest compare {sides[0]} {sides[-1]}"] if len(sides) > 1 and not end.cut_short else []
+    pair = []
+    if len(sides) > 1 and not end.cut_short:
+        other = sides[1 if series_of(end.place)[2].brokers else -1]  # another broker on the layout, or another layout
+        pair = [f"perftest compare {sides[0]} {other}"]
     _end(end, options, "layouts", pair, {})
 
 
@@ -74,11 +77,7 @@ def _end(end: Ended, options: Options, kind: str, compare: Sequence[str], record
 
 def _suite(end: Ended, options: Options) -> Suite:
     """The findings over all runs, and what their exit codes tell besides."""
-    found = (
-        cases_of_findings((each.to_json() for each in end.found.findings), asserted=options.assert_findings)
-        if end.found
-        else []
-    )
+    found = cases_of_findings(end.found.findings(), asserted=options.assert_findings) if end.found else []
     place = place_of(end.place / (ROUNDS if (end.place / ROUNDS).exists() else LAYOUTS))
     started_ns = min((read_manifest(run)["started_ns"] for run in end.runs), default=0)
     return Suite(name=end.place.name, place=place, cases=with_exit(found, end.code), started_ns=started_ns)

@@ -14,7 +14,7 @@ from perftest.ci.job_outputs import JobOutputs
 from perftest.cli.sections import HTTP_URL, SectionedCommand, json_option, option, options
 from perftest.cli.sweep_options import agree_to_length, measure_all, show_length, sweep_options, typed_after
 from perftest.cli.target import (
-    broker_option,
+    brokers_option,
     drives_option,
     home_option,
     job_options,
@@ -24,8 +24,7 @@ from perftest.cli.target import (
 )
 from perftest.cli.ui.completion import workload_names
 from perftest.exits import CliError, Exit
-from perftest.measuring.asked_cluster import layout_for, refuse_limits, tell_of_unused, with_broker
-from perftest.measuring.placement import layout_of
+from perftest.measuring.asked_cluster import refuse_limits, tell_of_unused, with_broker
 from perftest.options.targets import DRIVES_RULE, FUSE, Target, metrics_in_vain, no_home_without
 from perftest.spec.cluster import Product
 
@@ -66,7 +65,7 @@ _own_options = options(
 @target_options
 @layout_option
 @drives_option
-@broker_option
+@brokers_option
 @home_option
 @sweep_options
 @_own_options
@@ -83,57 +82,60 @@ def sweep(ctx: click.Context, /, name: str | None, **flags: Any) -> None:
     """
     from perftest.measuring.session_options import Options
     from perftest.series.host_needs import host_needs, this_host
+    from perftest.series.sides import SeriesSide, SeriesWords, sides_of
     from perftest.series.sweep_plan import SweepRequest, check_layouts, refuse_layouts_beside, work_of
 
     target, request, resume = Target.of(flags), SweepRequest.of(name, flags), flags["resume"]
     refuse_layouts_beside(request, target.layout, *target.running)
     work = work_of(request, resume, is_placed=bool(target.layout or target.running or target.drives))
-    is_fuse = FUSE in (target.drives, work.drives)
-    plan = with_broker(replace(work.plan, uris=target.uris), target.broker)
-    refuse_limits(plan)
-    no_home_without(plan.cluster.broker, target.rabbitmq_home, *target.running)
+    brokers = target.brokers or work.brokers
+    plans = [with_broker(replace(work.plan, uris=target.uris), each) for each in brokers or (None,)]
+    plan, products = plans[0], [each.cluster.broker for each in plans]
+    if len(plans) > 1:
+        work = replace(work, brokers=brokers, layouts=work.layouts or ((str(target.layout),) if target.layout else ()))
+    is_fuse = FUSE in (target.drives, work.drives) or (len(plans) > 1 and Product.RABBITMQ in products)
+    for each in plans:
+        refuse_limits(each)
+    no_home_without(products, target.rabbitmq_home, *target.running)
     if target.running:
         tell_of_unused(plan)
     if flags["broker_metrics"] and not target.uris:
         click.echo(f"note: {metrics_in_vain(plan.cluster.broker)}", err=True)
-    is_started = not (work.layouts or target.running)
-    placed = layout_for(plan, target.layout, work.document, is_fuse=is_fuse) if is_started else None
-    several = {
-        each: layout_of(Path(each), plan.cluster.nodes, plan.cluster.broker, is_fuse=is_fuse) for each in work.layouts
-    }
-    if is_fuse and placed is None and not several:
+    sides = () if target.running else (*sides_of(plans, work.layouts, target.layout, work.document, is_fuse=is_fuse),)
+    placed = {side.name: side.layout for side in sides if side.layout is not None}
+    if target.drives and not placed:
         raise CliError(DRIVES_RULE, "--drives", "name a layout: --layout FILE or --vary layout=A,B", Exit.USAGE)
-    check_layouts(plan, [*several.values(), *filter(None, [placed])], resume, assert_findings=flags["assert_findings"])
-    _refuse_actions(plan, target.cluster, tuple(several.values()) or (placed,), request.actions)
+    check_layouts(plan, [*placed.values()], resume, assert_findings=flags["assert_findings"])
+    for side in sides or (SeriesSide(),):
+        _refuse_actions(side.plan(plan), target.cluster, side.layout, request.actions)
     work = replace(work, plan=plan)
-    cells = [(plan.cluster.broker, each) for each in several.values() or (placed,)] if not target.running else []
+    cells = [(side.plan(plan).cluster.broker, side.layout) for side in sides]
     needs = host_needs(plan, cells, work.rounds.repeats)
     if flags["dry_run"]:
         _show(work, needs, flags["as_json"])
         return
-    _require_brokers([broker for broker, _layout in cells], target.rabbitmq_home)
+    _require_brokers(products if sides else (), target.rabbitmq_home)
     for line in needs.lines(this_host()) if needs is not None else ():
         click.echo(line, err=True)
     agree_to_length(work, resume, yes=flags["yes"])
     options = Options(
         out=flags["out"], ui=flags["ui"], as_json=flags["as_json"], report=flags["report"], cluster=target.cluster,
-        layout=placed, rabbitmq_home=target.rabbitmq_home, target=typed_after(target), actions=request.actions,
+        layout=placed.get(""), rabbitmq_home=target.rabbitmq_home, target=typed_after(target), actions=request.actions,
         broker_metrics=flags["broker_metrics"] if target.uris else (), assert_findings=flags["assert_findings"],
         job=JobOutputs(junit=flags["junit"], annotations=flags["annotations"]),
     )  # fmt: skip
-    ctx.exit(measure_all(plan, options, work.rounds, several, resume, FUSE if is_fuse else ""))
+    words = SeriesWords(layouts=work.layouts, brokers=work.brokers, drives=FUSE if is_fuse else "")
+    is_series = bool(work.layouts or work.brokers)
+    ctx.exit(measure_all(plan, options, work.rounds, sides if is_series else (), resume, words))
 
 
-def _refuse_actions(
-    plan: Plan, cluster: Path | None, layouts: Sequence[PlacedLayout | None], typed: Sequence[str]
-) -> None:
-    """Raises SpecError with all problems of the timeline on one of the layouts."""
+def _refuse_actions(plan: Plan, cluster: Path | None, layout: PlacedLayout | None, typed: Sequence[str]) -> None:
+    """Raises SpecError with all problems of the timeline on a layout."""
     if not plan.timeline:
         return
     from perftest.actions.cluster_actions import refuse_actions
 
-    for each in layouts:
-        refuse_actions(plan, cluster, each, typed)
+    refuse_actions(plan, cluster, layout, typed)
 
 
 def _require_brokers(products: Sequence[Product], home: Path | None) -> None:
@@ -154,7 +156,7 @@ def _show(work: SweepWork, needs: HostNeeds | None, as_json: bool) -> None:
     plan = work.plan
     if as_json:
         plain = {"total_s": total_s(plan), "repeats": work.rounds.repeats, "digest": plan_digest(plan)}
-        plain |= {"layouts": list(work.layouts)} if work.layouts else {}
+        plain |= {name: list(found) for name in ("layouts", "brokers") if (found := getattr(work, name))}
         plain |= {"series_s": work.length_s, **({"host_needs": asdict(needs)} if needs is not None else {})}
         click.echo(json.dumps({**plain, "plan": plan_to_json(plan)}, indent=1, ensure_ascii=False))
         return

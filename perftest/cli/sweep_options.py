@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -17,9 +17,9 @@ from perftest.exits import CliError, Exit
 from perftest.options.targets import Target, typed_again
 
 if TYPE_CHECKING:
-    from infra.layout import PlacedLayout
     from perftest.measuring.session_options import Options
     from perftest.series.rounds import Rounds
+    from perftest.series.sides import SeriesSide, SeriesWords
     from perftest.series.sweep_plan import SweepWork
     from perftest.spec.plan import Plan
 
@@ -69,6 +69,8 @@ def show_length(work: SweepWork) -> None:
     """Print the layouts and rounds of a sweep, and the time of all of them together."""
     if work.layouts:
         click.echo(f"all of this on each of {len(work.layouts)} layouts: {', '.join(work.layouts)}")
+    if work.brokers:
+        click.echo(f"all of this with each of {len(work.brokers)} brokers: {', '.join(work.brokers)}")
     if work.rounds.repeats > 1:
         click.echo(f"{work.at_most}{work.rounds.repeats} rounds of this")
     if work.copies > 1:
@@ -79,12 +81,12 @@ def measure_all(
     plan: Plan,
     options: Options,
     rounds: Rounds,
-    layouts: Mapping[str, PlacedLayout],
+    sides: Sequence[SeriesSide],
     resume: Path | None,
-    drives: str = "",
+    words: SeriesWords | None = None,
 ) -> int:
-    """Measure the plan in its rounds, on each of the layouts if there are some, and return the exit code. ``resume`` is
-    the directory of what is continued: a series, rounds, or a run. ``drives`` is ``--drives``. Raises CliError."""
+    """Measure the plan in its rounds, on each of the sides if there are some, and return the exit code. ``resume`` is
+    the directory of what is continued: a series, rounds, or a run. ``words`` name the sides. Raises CliError."""
     from perftest.cli.measure import measure
     from perftest.cli.series_output import show_rounds, show_series
     from perftest.series.layout_series import measure_series
@@ -92,8 +94,8 @@ def measure_all(
 
     if resume is not None:
         _refuse_other_hosts(resume, options)
-    if layouts:
-        end = measure_series(plan, options, rounds, measure, layouts, resume, drives)
+    if sides:
+        end = measure_series(plan, options, rounds, measure, sides, resume, words)
         show_series(end, rounds, options)
         return end.code
     if rounds.repeats > 1:

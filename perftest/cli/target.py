@@ -91,6 +91,16 @@ broker_option = option(
     help=BROKER_HELP,
 )
 """``--broker`` of commands that start a cluster."""
+brokers_option = option(
+    "--broker",
+    "brokers",
+    section="Target",
+    type=click.Choice([product.value for product in Product]),
+    multiple=True,
+    show_default="as the workload says, or reference",
+    help=f"{BROKER_HELP} Repeatable: each broker is measured on each layout, in alternation.",
+)
+"""``--broker`` of commands that start a cluster of each of several brokers."""
 home_option = option(
     "--rabbitmq-home",
     section="Target",

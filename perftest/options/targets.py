@@ -34,13 +34,13 @@ BROKER_HELP: Final = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """The broker to measure: one that runs already (``uris`` or ``cluster``), or one that is started for the command:
-    ``broker`` names the product, ``layout`` a file of drives, ``drives`` is :data:`FUSE` or None, and
+    ``brokers`` name the products, ``layout`` a file of drives, ``drives`` is :data:`FUSE` or None, and
     ``rabbitmq_home`` has a RabbitMQ that is not installed."""
 
     uris: tuple[str, ...]
     cluster: Path | None
     layout: Path | None
-    broker: str | None
+    brokers: tuple[str, ...] = ()
     drives: str | None = None
     rabbitmq_home: Path | None = None
 
@@ -50,9 +50,12 @@ class Target:
         uris, cluster = split_uris(flags["uri"], flags["uris"]), flags["cluster"]
         only_one_target(uris, cluster)
         no_layout_beside(flags["layout"], uris, cluster)
-        no_broker_beside(flags["broker"], uris, cluster, flags.get("resume"))
-        named = {name: flags[name] for name in ("layout", "broker", "drives", "rabbitmq_home")}
-        found = cls(uris=uris, cluster=cluster, **named)
+        brokers = tuple(flags["brokers"])
+        no_broker_beside(brokers[0] if brokers else None, uris, cluster, flags.get("resume"))
+        if len(set(brokers)) < len(brokers):
+            raise CliError("a broker is named twice", "--broker", "name each broker once", Exit.USAGE)
+        named = {name: flags[name] for name in ("layout", "drives", "rabbitmq_home")}
+        found = cls(uris=uris, cluster=cluster, brokers=brokers, **named)
         if found.drives and found.running:
             raise CliError(DRIVES_RULE, "--drives", "leave out --drives, or the broker that runs already", Exit.USAGE)
         return found
@@ -159,9 +162,9 @@ def no_layout_beside(layout: Path | None, uris: Sequence[str], cluster: Path | N
         raise CliError(LAYOUT_RULE, "--layout", LAYOUT_FIX, Exit.USAGE)
 
 
-def no_home_without(product: Product, home: Path | None, *running: object) -> None:
+def no_home_without(products: Iterable[Product], home: Path | None, *running: object) -> None:
     """Refuse ``--rabbitmq-home`` where no RabbitMQ is started. Raises CliError."""
-    if home is not None and (product is not Product.RABBITMQ or any(running)):
+    if home is not None and (Product.RABBITMQ not in products or any(running)):
         raise CliError(HOME_RULE, "--rabbitmq-home", HOME_FIX, Exit.USAGE)
 
 

@@ -1,20 +1,20 @@
-"""A sweep over layouts of drives: the same steps on a cluster of each layout, round by round.
+"""A sweep over layouts of drives and over brokers: the same steps on a cluster of each, round by round.
 
-Every layout gets a cluster of its own in each round, and a run of its own. The layouts alternate, so a machine that
-gets slower is no friend of one of them. All runs lie below one directory, with a directory for each layout, which
-``perftest compare`` takes as a side. The findings of the workload are judged over all of them.
+A *side* is a broker on a layout. Every side gets a cluster of its own in each round, and a run of its own. The sides
+alternate, so a machine that gets slower is no friend of one of them. All runs lie below one directory, with a directory
+for each side, which ``perftest compare`` takes as a side. The findings of the workload are judged over all layouts, for
+each broker by itself.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from perftest.errors import HelpfulError, three_lines
 from perftest.exits import CliError, Exit, explained
@@ -34,13 +34,10 @@ from perftest.series.rounds import (
     rounds_to_json,
     runs_in,
 )
+from perftest.series.sides import SeriesSide, SeriesWords
 from perftest.spec.codec import plan_from_json, plan_to_json
 from perftest.spec.plan import Plan
 from perftest.tell import tell
-
-if TYPE_CHECKING:
-    from infra.layout import PlacedLayout
-
 
 FAILURES_MAX: Final = 3
 """Runs that may fail one after the other, before the series ends."""
@@ -52,31 +49,30 @@ def measure_series(
     options: Options,
     rounds: Rounds,
     measure: Callable[[Plan, Options], int],
-    layouts: Mapping[str, PlacedLayout],
+    sides: Sequence[SeriesSide],
     place: Path | None = None,
-    drives: str = "",
+    words: SeriesWords | None = None,
 ) -> Ended:
-    """Measure the plan on each layout in each round with ``measure``, which returns an exit code.
+    """Measure the plan on each side in each round with ``measure``, which returns an exit code.
 
-    ``layouts`` are by the words with which they were named, and ``drives`` is the kind to make of modelled drives.
-    With ``place``, continue the series in that directory.
+    ``words`` are kept for a continuation. With ``place``, continue the series in that directory.
     """
     undo_leftovers(place or options.out)
-    place = place or _new_directory(plan, options, rounds, list(layouts), drives)
-    sides = [place / side_of(at, name) for at, name in enumerate(layouts, start=1)]
-    for side in sides:
-        put_unfinished_aside(side)
+    place = place or _new_directory(plan, options, rounds, words or SeriesWords())
+    places = [place / side.directory(at) for at, side in enumerate(sides, start=1)]
+    for each in places:
+        put_unfinished_aside(each)
     cells = _Cells(place, options.again)
     for number in range(1, rounds.repeats + 1):
-        if _is_enough(sides, rounds):
+        if _is_enough(places, rounds):
             break
-        for side, (name, layout) in zip(sides, layouts.items(), strict=True):
-            if len(runs_in(side)) >= number or cells.is_over:
+        for out, side in zip(places, sides, strict=True):
+            if len(runs_in(out)) >= number or cells.is_over:
                 continue
             most = "at most " if rounds.until else ""
-            tell(f"layout {name}, round {number} of {most}{rounds.repeats}")
-            here = replace(options, out=side, layout=layout, report=False, is_round=True)
-            cells.add(partial(measure, plan_of_round(plan, rounds, number), here), side)
+            tell(f"{side.text}, round {number} of {most}{rounds.repeats}")
+            here = replace(options, out=out, layout=side.layout, report=False, is_round=True)
+            cells.add(partial(measure, side.plan(plan_of_round(plan, rounds, number)), here), out)
     undo_leftovers(place)
     return ended(plan, place, _runs(place), cells.codes, options, cut_short=cells.is_cut_short)
 
@@ -126,31 +122,28 @@ def _is_enough(sides: Sequence[Path], rounds: Rounds) -> bool:
 
 
 def sides_in(series: Path) -> list[Path]:
-    """The directories of the layouts of a series, in the order in which these were named."""
+    """The directories of the sides of a series, in the order in which these were named."""
     sides = [each for each in series.iterdir() if each.is_dir() and each.name.partition("-")[0].isdecimal()]
     return sorted(sides, key=lambda each: int(each.name.partition("-")[0]))
 
 
-def series_of(place: Path) -> tuple[Plan, Rounds, list[str], str]:
-    """The plan, the rounds, the names of the layouts and the kind of drives that a series was started with. Raises
-    CliError."""
+def series_of(place: Path) -> tuple[Plan, Rounds, SeriesWords]:
+    """The plan, the rounds and the words that a series was started with. Raises CliError."""
     try:
         plain = json.loads((place / SERIES).read_text(encoding="utf-8"))
         rounds = rounds_from_json({"until": "", "part": 0.0, "random": False, **plain})
-        return plan_from_json(plain["plan"]), rounds, list(map(str, plain["layouts"])), str(plain.get("drives", ""))
+        layouts, brokers = (tuple(map(str, plain.get(name, ()))) for name in ("layouts", "brokers"))
+        words = SeriesWords(layouts=layouts, brokers=brokers, drives=str(plain.get("drives", "")))
+        return plan_from_json(plain["plan"]), rounds, words
     except (OSError, ValueError, KeyError, TypeError) as error:
         what = f"the series of layouts cannot be continued: {error}"
         raise CliError(what, str(place / SERIES), "start a new sweep, without --resume") from error
 
 
-def side_of(number: int, name: str) -> str:
-    """The directory of a layout: ``2-three_hdd`` for ``disks/three_hdd`` and for ``/tmp/three_hdd.yaml``."""
-    return f"{number}-{re.sub(r'[^A-Za-z0-9_.-]+', '-', Path(name).stem)}"
-
-
-def _new_directory(plan: Plan, options: Options, rounds: Rounds, layouts: Sequence[str], drives: str) -> Path:
+def _new_directory(plan: Plan, options: Options, rounds: Rounds, words: SeriesWords) -> Path:
     place = options.out / run_id(f"{plan.name}-layouts", time.time_ns())
-    plain = {"schema": 1, **rounds_to_json(rounds), "layouts": layouts, **({"drives": drives} if drives else {})}
+    plain = {"schema": 1, **rounds_to_json(rounds), "layouts": list(words.layouts)}
+    plain |= {name: value for name, value in (("brokers", list(words.brokers)), ("drives", words.drives)) if value}
     plain |= {"plan": plan_to_json(replace(plan, uris=()))}
     make_directory(place)
     with explained("the state of the series cannot be written", place / SERIES, "choose another directory with --out"):

@@ -15,14 +15,13 @@ from perftest.measuring.session_options import Options
 from perftest.results.reader import Run, judged_run, read_manifest, read_run
 from perftest.results.schema import ROUNDS
 from perftest.results.writer import run_id
-from perftest.series.judgement import is_missed, judged, keep, read_named
+from perftest.series.judgement import JudgedBrokers, is_missed, judged_brokers, keep, read_named
 from perftest.spec.codec import plan_from_json, plan_to_json
 from perftest.spec.expected.slo import Objective, measured, parse_objective
 from perftest.spec.plan import Plan, Step
 from perftest.spec.sweep import in_order
 from perftest.tell import tell
 from reports.stats.confidence import half_width
-from reports.stats.reproduction import Reproduction
 
 STATE: Final = ROUNDS
 UNFINISHED: Final = "unfinished"
@@ -55,7 +54,7 @@ class Ended:
     place: Path
     runs: tuple[Path, ...]
     code: Exit
-    found: Reproduction | None
+    found: JudgedBrokers | None
     cut_short: bool
 
 
@@ -111,7 +110,7 @@ def ended(
     plan: Plan, place: Path, runs: Sequence[Path], codes: Sequence[Exit], options: Options, *, cut_short: bool
 ) -> Ended:
     """The end of several runs below ``place``. If they are complete, the verdicts on the findings are written there."""
-    found = judged(plan, runs) if not cut_short else None
+    found = judged_brokers(plan, runs) if not cut_short else None
     keep(found, place)
     missed = [Exit.MISSED] if options.assert_findings and not cut_short and is_missed(found) else []
     code = gravest([*codes, *recorded_codes(runs), *missed])

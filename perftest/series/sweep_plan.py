@@ -79,19 +79,20 @@ class SweepRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepWork:
-    """The work of a sweep: the plan, in these rounds, on each of these layouts. ``drives`` is the kind that a series
-    made of modelled drives, ``document`` is a workload's."""
+    """The work of a sweep: the plan, in these rounds, on each of these layouts with each of these brokers, if there are
+    several. ``drives`` is the kind to make of modelled drives, ``document`` is a workload's."""
 
     plan: Plan
     rounds: Rounds
     layouts: tuple[str, ...] = ()
+    brokers: tuple[str, ...] = ()
     drives: str = ""
     document: Document | None = None
 
     @property
     def copies(self) -> int:
         """The most runs of the plan."""
-        return self.rounds.repeats * max(len(self.layouts), 1)
+        return self.rounds.repeats * max(len(self.layouts), 1) * max(len(self.brokers), 1)
 
     @property
     def is_matrix(self) -> bool:
@@ -112,6 +113,7 @@ class SweepWork:
         """``at most 5 rounds x 2 layouts x 30m = 5h, and up to 5m of draining``."""
         parts = [f"{self.rounds.repeats} rounds"] if self.rounds.repeats > 1 else []
         parts += [f"{len(self.layouts)} layouts"] if len(self.layouts) > 1 else []
+        parts += [f"{len(self.brokers)} brokers"] if len(self.brokers) > 1 else []
         whole = format_duration(self.length_s)
         product = " x ".join([*parts, format_duration(total_s(self.plan))]) + f" = {whole}" if parts else whole
         drains = len(self.plan.steps) if self.plan.isolation is Isolation.ISOLATED else 1
@@ -133,8 +135,8 @@ def work_of(request: SweepRequest, resume: Path | None, *, is_placed: bool) -> S
         fix = "with --resume, give only options about the broker and the output"
         raise CliError("a continued sweep cannot be changed", "--resume", fix, Exit.USAGE)
     if is_series:
-        plan, rounds, names, drives = series_of(resume)
-        return SweepWork(plan=plan, rounds=rounds, layouts=tuple(names), drives=drives)
+        plan, rounds, words = series_of(resume)
+        return SweepWork(plan=plan, rounds=rounds, layouts=words.layouts, brokers=words.brokers, drives=words.drives)
     plan, rounds = rounds_of(resume) if (resume / STATE).exists() else (remaining(resume), _ONE_ROUND)
     return SweepWork(plan=plan, rounds=rounds)
 

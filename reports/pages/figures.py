@@ -343,6 +343,11 @@ def manifest_of(run: pd.Series[Any]) -> dict[str, Any]:
     return loaded if isinstance(loaded, dict) else {}
 
 
+def broker_of(run: pd.Series[Any]) -> str:
+    """The broker of a run with its version; empty if the run did not get to know its broker."""
+    return f"{run['product']} {run['broker_version']}".strip()
+
+
 def is_simulated(run: pd.Series[Any]) -> bool:
     """Whether the figures of the run come from a simulation."""
     return bool(manifest_of(run).get("simulated"))

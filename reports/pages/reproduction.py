@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf, nan
@@ -10,7 +11,7 @@ from typing import Any, Final
 import pandas as pd
 
 from reports.charts import claims
-from reports.pages.figures import manifest_of
+from reports.pages.figures import broker_of, manifest_of
 from reports.pages.model import Chart, Column, Sentence, Table, Verdicts
 from reports.pages.tables import table_of
 from reports.stats.reproduction import Reproduction, judge_runs
@@ -31,12 +32,14 @@ _COLUMNS: Final = tuple(
 
 
 def verdicts(loads: Sequence[Tables]) -> tuple[Verdicts, ...]:
-    """The verdicts on the findings of each plan: runs of one plan on one layout are repetitions of each other."""
-    plans: dict[str, list[Tables]] = {}
+    """The verdicts on the findings of each plan, for each broker by itself: runs of one plan on one layout and one
+    broker are repetitions of each other."""
+    plans: dict[tuple[str, str], list[Tables]] = {}
     for load in loads:
         run = load.runs.iloc[0]
-        plans.setdefault(str(run["plan_digest"]) or str(run["run_id"]), []).append(load)
-    found = (_of_plan(digest, plans) for digest in plans)
+        plans.setdefault((str(run["plan_digest"]) or str(run["run_id"]), broker_of(run)), []).append(load)
+    several = {plan for plan, count in Counter(plan for plan, _broker in plans).items() if count > 1}
+    found = (_of_plan(each, plans, names_broker=each[0] in several) for each in plans)
     return tuple(each for each in found if each is not None)
 
 
@@ -46,22 +49,29 @@ def named(verdicts: Verdicts, *, among: Sequence[Verdicts]) -> Sentence:
     return replace(sentence, text=f"{verdicts.name}. {sentence.text}") if len(among) > 1 else sentence
 
 
-def _of_plan(digest: str, plans: Mapping[str, Sequence[Tables]]) -> Verdicts | None:
-    run = plans[digest][0].runs.iloc[0]
+_PlanOnBroker = tuple[str, str]
+"""The digest of a plan, and a broker."""
+
+
+def _of_plan(
+    each: _PlanOnBroker, plans: Mapping[_PlanOnBroker, Sequence[Tables]], *, names_broker: bool
+) -> Verdicts | None:
+    """The verdicts over the runs of one plan on one broker, beside the other plans of the broker."""
+    run = plans[each][0].runs.iloc[0]
     plan = manifest_of(run).get("plan") or {}
     findings = plan.get("findings") or ()
     if not findings:
         return None
     compared = {name for finding in findings for name in finding.get("workloads") or ()}
-    others = (load for other, loads in plans.items() if other != digest for load in loads)
+    others = (load for other, loads in plans.items() if other != each and other[1] == each[1] for load in loads)
     beside = (_told(load) for load in others if load.runs.iloc[0]["name"] in compared)
-    judged = judge_runs(plan, map(_told, plans[digest]), beside)
+    judged = judge_runs(plan, map(_told, plans[each]), beside)
     if judged is None:
         return None
     title = plan.get("source_title")
     address = f"[{title}]({run['source']})" if title else run["source"]
     source = f" The source is {address}." if address else ""
-    name = str(run["name"])
+    name = f"{run['name']} on {each[1]}" if names_broker else str(run["name"])
     return Verdicts(
         name=name,
         verdict=str(judged.outcome),
@@ -89,7 +99,7 @@ def _chart(judged: Reproduction, name: str) -> Chart:
         for each, claim in deciding
     ]
     return Chart(
-        anchor=f"findings-{name.replace('/', '-')}",
+        anchor=f"findings-{_slug(name)}",
         title="Measured against claimed",
         unit="times",
         how_to_read="Each row is a finding of the source. The thick line is the range that the finding claims for the "
@@ -114,6 +124,10 @@ def _told(load: Tables) -> tuple[Mapping[str, Any], Sequence[dict[str, Any]]]:
     return manifest, with_noise(load, rows)
 
 
+def _slug(name: str) -> str:
+    return name.replace("/", "-").replace(" ", "-")
+
+
 def _table(judged: Reproduction, name: str) -> Table:
     rows: list[dict[str, Any]] = [
         {
@@ -126,5 +140,5 @@ def _table(judged: Reproduction, name: str) -> Table:
         }
         for each in judged.findings
     ]
-    file = f"{name.replace('/', '-')}-findings.csv"
+    file = f"{_slug(name)}-findings.csv"
     return table_of(pd.DataFrame(rows), _COLUMNS, caption=f"Findings of the source of {name}", file=file)

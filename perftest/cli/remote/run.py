@@ -78,6 +78,7 @@ def run(ctx: click.Context, /, inventory: Path, workload: str | None, **flags: A
     """
     from perftest.actions.cluster_actions import refuse_actions_at
     from perftest.measuring.session_options import Options
+    from perftest.series.sides import SeriesSide, SeriesWords
     from perftest.series.sweep_plan import SweepRequest, check_layouts, refuse_layouts_beside, work_of
     from perftest.spec.hosts import load_hosts
 
@@ -115,9 +116,10 @@ def run(ctx: click.Context, /, inventory: Path, workload: str | None, **flags: A
         job=JobOutputs(junit=flags["junit"], annotations=flags["annotations"]),
         prepare=partial(_prepared, inventory, taking_part, nodes, plan),
         again=f"perftest remote run {shlex.quote(str(inventory))}",
-        target=typed_after(Target(uris=targets, cluster=None, layout=layout, broker=None)),
+        target=typed_after(Target(uris=targets, cluster=None, layout=layout)),
     )  # fmt: skip
-    ctx.exit(measure_all(plan, options, work.rounds, several, resume))
+    sides = [SeriesSide(name=name, layout=each) for name, each in several.items()]
+    ctx.exit(measure_all(plan, options, work.rounds, sides, resume, SeriesWords(layouts=work.layouts)))
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from reports.pages import words
-from reports.pages.figures import is_simulated, manifest_of
+from reports.pages.figures import broker_of, is_simulated, manifest_of
 from reports.pages.several.layouts import layout_of
 from reports.store.tables import Tables
 
@@ -83,7 +83,7 @@ def _facts(load: Tables) -> dict[str, str]:
         "workload": str(run["name"]),
         _GROUP: str(load.steps["group"].iloc[0]) if len(load.steps) else "",
         "layout": "no layout" if layout is None else layout.name,
-        "broker": f"{run['product']} {run['broker_version']}".strip() or "unknown broker",
+        "broker": broker_of(run) or "unknown broker",
         "queue": str(run["queue_types"]).replace(",", ", "),
         "loop": f"{run['loop']} loop",
         "hosts": words.plural(int(run["host_count"]), "load host"),

@@ -1,7 +1,8 @@
 """The part of the page about layouts of drives: all runs whose manifest has a layout, side by side.
 
 A *cell* is a step of a measured load on one layout. Its panel tells the rest: the plan, the number of queues, the
-background load, and the settings of the step. Figures of a drive follow from the figures of its files: a node counts
+background load, the settings of the step, and the broker if the page has several. So layouts are compared below one
+broker only. Figures of a drive follow from the figures of its files: a node counts
 its writes by purpose, and the layout says on which drive the files of a purpose lie.
 """
 
@@ -17,7 +18,7 @@ import pandas as pd
 from reports.charts import bars, lanes, spectrum
 from reports.pages import settings, words
 from reports.pages.anatomy import SYNCS
-from reports.pages.figures import is_simulated, manifest_of
+from reports.pages.figures import broker_of, is_simulated, manifest_of
 from reports.pages.model import (
     Chart,
     Column,
@@ -62,13 +63,13 @@ def layouts_section(loads: Sequence[Tables], judged: Sequence[Verdicts]) -> Layo
     if not placed:
         return None
     drawn = {layout.name: layout for load in placed if (layout := layout_of(load.runs.iloc[0])) is not None}
-    cells = pd.concat([_cells(load) for load in placed], ignore_index=True)
-    run = placed[0].runs.iloc[0]
+    brokers = list(dict.fromkeys(broker_of(load.runs.iloc[0]) for load in placed))
+    cells = pd.concat([_cells(load, names_broker=len(brokers) > 1) for load in placed], ignore_index=True)
     rounds = cells.groupby(["panel", "layout"])["run_id"].nunique().max()
     counted = (words.plural(len(drawn), "layout"), words.plural(int(rounds), "round"))
     part = Layouts(
         title=_title(placed),
-        subtitle=f"{' of drives, '.join(counted)} · {_workloads(placed)} · {run['product']} {run['broker_version']}",
+        subtitle=f"{' of drives, '.join(counted)} · {_workloads(placed)} · {', '.join(brokers)}",
         sentences=tuple(_sentences(cells)),
         headline=_headline(cells),
         drawn=tuple(drawn.values()),
@@ -221,8 +222,8 @@ def _io(io: Any) -> str:
     return _IO.get(name, f"one line of {name.removeprefix('pool:')} threads" if name.startswith("pool:") else name)
 
 
-def _cells(load: Tables) -> pd.DataFrame:
-    """A row per step: where it belongs on the page, and its figures."""
+def _cells(load: Tables, *, names_broker: bool = False) -> pd.DataFrame:
+    """A row per step: where it belongs on the page, and its figures. ``names_broker``: its load has the broker, too."""
     run = load.runs.iloc[0]
     layout = layout_of(run)
     assert layout is not None
@@ -230,6 +231,7 @@ def _cells(load: Tables) -> pd.DataFrame:
     beside = ", ".join(map(_beside, plan.get("background") or ())) or ALONE
     labels = settings.long(load.steps, settings.swept(run))
     bare = words.plural(len(plan.get("queues") or ()), "queue")
+    bare = f"{broker_of(run)}, {bare}" if names_broker else bare
     return load.steps.assign(
         layout=layout.name,
         beside=beside,

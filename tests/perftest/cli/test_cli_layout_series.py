@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import workloads
+from infra import drives, rabbitmq_cluster
 from infra.rabbitmq_cluster import RabbitMQError
 from infra.register import Register, UndoEntry, UndoKind
 from perftest.cli import measure as measuring
@@ -37,21 +38,25 @@ class Engine:
     """Messages of an interval by layout; without any, a run has no intervals."""
     wobble: dict[str, int] = field(default_factory=dict)
     """How many messages more an interval of every other round has, by layout."""
+    faster: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Factors of the messages by broker and layout."""
     raises: dict[int, BaseException] = field(default_factory=dict)
     """How a run (from 1) ends that leaves no run directory."""
 
     def measure(self, plan: Plan, options: Options) -> int:
-        assert options.layout is not None and options.is_round and not options.report
-        self.measured.append((options.layout.name, options.out.name, [step.label for step in plan.steps]))
+        assert options.is_round and not options.report
+        layout = options.layout.name if options.layout is not None else ""
+        self.measured.append((layout, options.out.name, [step.label for step in plan.steps]))
         number = len(self.measured)
         if number in self.raises:
             raise self.raises[number]
         code = self.codes.get(number, 0)
         writer = RunWriter(options.out, plan, ["perftest"], now_ns=records.STARTED_NS + number * records.SECOND)
-        writer.describe_broker(layout=options.layout.text)
-        if messages := self.messages.get(options.layout.name):
+        writer.describe_broker(**({"layout": options.layout.text} if options.layout is not None else {}))
+        if messages := self.messages.get(layout):
             odd = len(list(options.out.glob("*/manifest.json"))) % 2
-            messages += self.wobble.get(options.layout.name, 0) * odd
+            messages += self.wobble.get(layout, 0) * odd
+            messages *= self.faster.get(plan.cluster.broker, {}).get(layout, 1)
             for record in records.intervals(plan, seed=number, messages=messages):
                 writer.interval(record)
         writer.ledger(records.ledger())
@@ -356,6 +361,84 @@ def test_findings_that_cannot_be_decided_are_told_before_the_start(
         code, _, err = call("sweep", path, *some, "--assert", "--no-report")
         assert code == 2 and "compare layouts that would not be measured" in err and "three_hdd" in err
     assert engine.measured == []
+
+
+BROKERS = ("--broker", "rabbitmq", "--broker", "reference")
+
+
+@pytest.fixture
+def both(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with RabbitMQ and FUSE drives."""
+    monkeypatch.setattr(rabbitmq_cluster, "is_installed", lambda: True)
+    monkeypatch.setattr(drives, "impossible", lambda: "")
+    monkeypatch.setattr(drives, "memory_octets", lambda: 64 << 30)
+
+
+@pytest.mark.usefixtures("both")
+def test_brokers_alternate_on_each_layout(call: Call, engine: Engine, tmp_path: Path) -> None:
+    code, out, err = call(*VARY, *BROKERS, "--repeats", "2", "--out", str(tmp_path))
+    sides = ["1-one_hdd-rabbitmq", "2-one_hdd-reference", "3-three_hdd-rabbitmq", "4-three_hdd-reference"]
+    assert code == 0 and [side for _layout, side, _steps in engine.measured] == sides * 2
+    assert "rabbitmq on layout disks/one_hdd, round 1 of 2" in err
+    (place,) = tmp_path.iterdir()
+    assert f"perftest compare {place}/{sides[0]} {place}/{sides[1]}" in out
+    asked = {
+        file.parent.parent.name: json.loads(file.read_text())["plan"]["cluster"]["broker"]
+        for file in place.glob("*/*/manifest.json")
+    }
+    assert asked == {side: side.rpartition("-")[2] for side in sides}
+    drawn = {json.loads(file.read_text())["broker"]["layout"] for file in place.glob("*/*/manifest.json")}
+    assert len(drawn) == 2 and all("FUSE, modelled st1-1t" in line for line in drawn), (
+        "both brokers on one kind of drive"
+    )
+
+
+@pytest.mark.usefixtures("both")
+@pytest.mark.parametrize(
+    ("more", "sides"),
+    [((), ["1-rabbitmq", "2-reference"]), (("--layout", "two_ssd"), ["1-two_ssd-rabbitmq", "2-two_ssd-reference"])],
+    ids=["no layout", "one layout"],
+)
+def test_brokers_alone_can_be_measured_and_continued(
+    call: Call, engine: Engine, tmp_path: Path, more: tuple[str, ...], sides: list[str]
+) -> None:
+    engine.codes = {2: 130}
+    words = ("sweep", "--vary", "in_flight=1,10", *BROKERS, *more, "--no-report", "--out", str(tmp_path))
+    assert call(*words)[0] == 130
+    (place,) = tmp_path.iterdir()
+    assert call("sweep", "--resume", str(place), "--no-report")[0] == 0
+    assert [side for _layout, side, _steps in engine.measured] == [*sides, sides[1]]
+
+
+@pytest.mark.usefixtures("both")
+def test_the_findings_are_judged_for_each_broker_by_itself(
+    judged: Callable[..., tuple[int, str, str]], engine: Engine, tmp_path: Path
+) -> None:
+    """RabbitMQ is five times as fast on three drives, and the other broker no faster: a mean would be of neither."""
+    engine.messages = {"one_hdd": 100, "three_hdd": 100}
+    engine.faster = {"rabbitmq": {"three_hdd": 5}}
+    code, out, _ = judged(2, *BROKERS, "--assert")
+    assert code == 4
+    assert "rabbitmq. The source's findings: reproduced, 1 of 1 findings over 3 rounds on each of 2 layouts" in out
+    assert "reference. The source's findings: not reproduced, 0 of 1 findings over 3 rounds on each of 2 layouts" in out
+    (file,) = (tmp_path / "runs").glob("*/findings.json")
+    kept = json.loads(file.read_text())["brokers"]
+    assert {broker: found["verdict"] for broker, found in kept.items()} == {
+        "rabbitmq": "reproduced",
+        "reference": "not reproduced",
+    }
+
+
+@pytest.mark.usefixtures("both")
+def test_several_brokers_are_said_before_the_start(call: Call, engine: Engine) -> None:
+    code, out, _err = call(*VARY, *BROKERS, "--dry-run")
+    assert code == 0 and "all of this with each of 2 brokers: rabbitmq, reference" in out
+    assert "in all: 2 layouts x 2 brokers x 1m = 4m" in out and "this sweep needs 7 cores" in out
+    assert json.loads(call(*VARY, *BROKERS, "--dry-run", "--json")[1])["brokers"] == ["rabbitmq", "reference"]
+    code, _out, err = call(*VARY, "--broker", "reference", "--broker", "reference")
+    assert code == 2 and "a broker is named twice" in err
+    code, _out, err = call("sweep", "--vary", "in_flight=1", "--set", "cluster.nodes=5", *BROKERS)
+    assert code == 2 and "a RabbitMQ of 5 nodes is not started" in err and engine.measured == []
 
 
 def test_layouts_with_one_title_are_refused(call: Call, engine: Engine, tmp_path: Path) -> None:

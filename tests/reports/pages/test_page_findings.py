@@ -67,6 +67,20 @@ def test_runs_of_one_plan_are_repetitions(sample_tables: ModuleType) -> None:
     assert titles.count("Findings of the source") == 1
 
 
+def test_each_broker_is_judged_by_itself(sample_tables: ModuleType) -> None:
+    """A finding compares steps and layouts. A round of one broker is no repetition of another broker's."""
+    runs = [
+        sample_tables.Sample(run_id=f"20261121-10150{number}-x-{number}{number}ab", product=product)
+        for number, product in enumerate(("RabbitMQ", "reference_broker", "RabbitMQ"))
+    ]
+    made = page(with_findings(sample_tables.tables(*runs), RISES), generated="")
+    names = {verdicts.name: verdicts.record["rounds"] for verdicts in made.verdicts}
+    assert [name.partition(" on ")[2].split()[0] for name in names] == ["RabbitMQ", "reference_broker"]
+    assert list(names.values()) == [2, 1]
+    anchors = [verdicts.chart.anchor for verdicts in made.verdicts]
+    assert len(set(anchors)) == 2 and not any(" " in anchor for anchor in anchors)
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_without_findings_there_is_no_section(sample_tables: ModuleType, count: int) -> None:
     runs = [sample_tables.Sample(run_id=f"20261121-10150{number}-x-{number}{number}ab") for number in range(count)]

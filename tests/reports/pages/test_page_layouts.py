@@ -68,6 +68,21 @@ def test_each_layout_is_drawn_once_with_its_files_on_its_drives(layouts: Layouts
     )
 
 
+def test_layouts_are_compared_below_one_broker_only(sample_tables: ModuleType) -> None:
+    """A mean over two brokers would be a figure of neither."""
+    samples = [
+        sample_tables.Sample(run_id=f"run-{product}-{number}", product=product, layout=layout)
+        for product in ("RabbitMQ", "reference_broker")
+        for number, layout in enumerate((ONE, THREE))
+    ]
+    (found,) = (part for kind, part in page(sample_tables.tables(*samples), generated="").parts if kind == "layouts")
+    assert isinstance(found, Layouts)
+    assert "RabbitMQ" in found.subtitle and "reference_broker" in found.subtitle and len(found.drawn) == 2
+    panel = [column.name for column in found.headline.columns].index("panel")
+    loads = {str(row[panel]).split(" ")[0] for row in found.headline.rows}
+    assert loads == {"RabbitMQ", "reference_broker"}
+
+
 @pytest.mark.parametrize(
     "layout",
     [
