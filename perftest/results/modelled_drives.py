@@ -14,6 +14,8 @@ from perftest.results.trust import Check, Status
 LATE_MAX: Final = 0.01
 """Share of operations that may be late by more than a fifth of the median operation. Above it, the p99 of the lateness
 is more than 20 % of the median, and the figures show how busy this machine was, and not the drive."""
+FEW: Final = 300
+"""Operations below which a drive is judged as if it had as many: of 50 operations, one late one is no 2 percent."""
 _COUNTERS: Final = ("operations", "late")
 _LAST: Final = ("kind", "usual_ns", "service_ns_p50", "late_ns_p50", "late_ns_p99", "late_ns_max", "credits")
 
@@ -51,7 +53,7 @@ def drives_check(drives: Sequence[Mapping[str, Any]]) -> Check | None:
     """Whether modelled drives kept their time; None for a broker without any."""
     if not drives:
         return None
-    worst = max(drives, key=_late_share)
+    worst = max(drives, key=_judged_share)
     is_fuse = worst.get("kind") == "fuse"
     operations, length = ("requests", "usual") if is_fuse else ("operations", "median")
     text = (
@@ -61,7 +63,7 @@ def drives_check(drives: Sequence[Mapping[str, Any]]) -> Check | None:
     if "late_ns_p99" in worst:
         p99, usual = worst["late_ns_p99"] / 1e6, worst["usual_ns" if is_fuse else "service_ns_p50"] / 1e6
         text += f" (lateness p99 {p99:.2f} ms, {'usual request' if is_fuse else 'operation p50'} {usual:.2f} ms)"
-    if _late_share(worst) > LATE_MAX:
+    if _judged_share(worst) > LATE_MAX:
         meaning = "the figures show how busy this machine was, not the drive; use more cores, or less load"
         return Check("modelled_drives", Status.FAIL, f"{text}: {meaning}", _late_share(worst))
     return Check("modelled_drives", Status.NOTE, text, _late_share(worst))
@@ -74,6 +76,11 @@ def in_words(drives: Iterable[Mapping[str, Any]]) -> str:
 
 def _late_share(drive: Mapping[str, Any]) -> float:
     return drive["late"] / drive["operations"] if drive["operations"] else 0.0
+
+
+def _judged_share(drive: Mapping[str, Any]) -> float:
+    share: float = drive["late"] / max(drive["operations"], FEW)
+    return share
 
 
 def _add_purposes(

@@ -75,7 +75,7 @@ def host_needs(plan: Plan, cells: Sequence[tuple[Product, PlacedLayout | None]],
     starts = sum(_NODE_START_S[broker] * nodes for broker, _layout in cells)
     drains = len(plan.steps) if plan.isolation is Isolation.ISOLATED else 1
     return HostNeeds(
-        cores=1 + nodes * (2 if any(drives) else 1),
+        cores=1 + nodes + (1 if any(drives) else 0),
         memory_mb=memory + _REST_MB,
         drives_mb=max(drives),
         seconds=rounds * (total_s(plan) * len(cells) + starts) + _PAGE_S,

@@ -204,3 +204,15 @@ def test_drives_with_one_bandwidth_are_no_faster_together_than_one_of_them(tmp_p
     finally:
         for drive in pair:
             drives.remove(drive)
+
+
+def test_the_program_of_a_drive_waits_for_no_core(drive: BlockDrive) -> None:
+    """Brokers and load keep all cores busy; a drive that waited for them would be late, and the run INVALID."""
+    pid = drives.ask(drive, op="status")["pid"]
+    before = os.sched_getscheduler(0), os.sched_getparam(0)
+    try:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    except OSError:
+        pytest.skip("no real-time priority here")
+    os.sched_setscheduler(0, *before)
+    assert os.sched_getscheduler(pid) == os.SCHED_RR

@@ -277,6 +277,8 @@ def run(mount: str, control_path: str, disk: Disk, shared: SharedBandwidth | Non
         if os.fork():
             os._exit(0)  # the child has the mount, the socket and the disk: nothing here is to be undone
         _LIBC.prctl(_TIMER_SLACK, 1, 0, 0, 0)
+        with contextlib.suppress(OSError):  # a container may forbid this: then answers are later, and counted so
+            os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
         BlockServer(fuse, control, disk, shared).serve()
 
 

@@ -60,6 +60,17 @@ def test_the_worst_drive_decides(late: int, status: Status) -> None:
     assert ("of d1 on node1" in check.text) == (late > 0)
 
 
+@pytest.mark.parametrize(("late", "status"), [(2, Status.NOTE), (3, Status.NOTE), (4, Status.FAIL)])
+def test_a_drive_that_was_hardly_used_spoils_no_run(late: int, status: Status) -> None:
+    """The segments of a queue that keeps up are written twice a minute; the wait of two requests decides nothing."""
+    busy = record(0, 0, 0, node="node2"), record(1000, 3, 1000, node="node2")
+    check = drives_check(facts(*busy, record(0, 0, 0), record(50, late, 50)))
+    assert check is not None and check.status is status
+    assert (
+        check.text.startswith("drives are modelled (st1-1t): ") and f"{late / 50:.1%} of the operations" in check.text
+    )
+
+
 def test_a_fuse_drive_is_judged_by_its_usual_request() -> None:
     """A sync is a chain of requests, most of them short: the median would make a drive late that nobody waited for."""
     before, after = record(0, 0, 0), record(1000, 20, 1000)

@@ -38,7 +38,7 @@ def test_cores_memory_and_time_of_all_runs_are_told(layouts: list[PlacedLayout])
     needs = host_needs(PLAN, [(Product.RABBITMQ, layout) for layout in layouts], rounds=2)
     assert needs is not None
     assert needs.lines(LARGE) == [
-        "this sweep needs 7 cores (here: 16), 9.1 GiB of memory (free here: 64.0; drives take 6.6 of them), and about "
+        "this sweep needs 5 cores (here: 16), 9.1 GiB of memory (free here: 64.0; drives take 6.6 of them), and about "
         "24m30s, and up to 2m of draining"
     ]
 
@@ -47,7 +47,7 @@ def test_what_the_machine_lacks_is_told_with_what_comes_of_it(layouts: list[Plac
     needs = host_needs(PLAN, [(Product.REFERENCE, layouts[0])])
     assert needs is not None
     lines = needs.lines(HostSize(cores=2, memory_mb=4096, is_root=False))
-    assert "7 cores (here: 2), 8.3 GiB of memory (free here: 4.0; drives take 6.6 of them), root, and" in lines[0]
+    assert "5 cores (here: 2), 8.3 GiB of memory (free here: 4.0; drives take 6.6 of them), root, and" in lines[0]
     assert lines[1:] == [
         "with fewer cores drives and load may be late: then a run is INVALID, and says by how much",
         "with less memory a process may be killed: then its run fails, and the others go on",
@@ -56,7 +56,7 @@ def test_what_the_machine_lacks_is_told_with_what_comes_of_it(layouts: list[Plac
 
 def test_the_needs_are_those_of_the_most_demanding_run(layouts: list[PlacedLayout]) -> None:
     both = host_needs(PLAN, [(Product.REFERENCE, layouts[0]), (Product.RABBITMQ, None)])
-    assert both is not None and (both.cores, both.drives_mb) == (7, 6720)
+    assert both is not None and (both.cores, both.drives_mb) == (5, 6720)
     plain = host_needs(PLAN, [(Product.RABBITMQ, None)])
     assert plain is not None and (plain.cores, plain.drives_mb) == (4, 0)
     assert "drives take" not in plain.lines(LARGE)[0] and "root" not in plain.lines(LARGE)[0]
