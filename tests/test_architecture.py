@@ -323,6 +323,7 @@ PURE = (
     "perftest.amqp.methods",
     "perftest.amqp.uri",
     "perftest.engine.schedule",
+    "perftest.engine.coordination.warm_up",
     "perftest.metrics.figures",
     "perftest.metrics.names",
     "perftest.engine.publishing.inflight",

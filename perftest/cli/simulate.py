@@ -38,7 +38,9 @@ _simulate_options = options(
     option("--steady", "steady_s", section="Timing", type=DURATION, default="5s",
            help="Longest steady time of a step. Longer steps are shortened, and the run says so."),
     option("--warmup", "warmup_s", section="Timing", type=DURATION, default="2s",
-           help="Longest warm-up of a step."),
+           help="Longest warm-up of a step, before --settle."),
+    option("--settle", "settle_s", section="Timing", type=DURATION, default="10s",
+           help="Longest time for which a warm-up goes on until rates are steady. 0: no longer than --warmup."),
     option("--at", "actions", section="Measurement", metavar="'TIME ACTION [NODE] [step N]'", multiple=True,
            help="Act on a node at this virtual time, such as '2s kill leader', '3s restart killed'; also beside the "
                 "actions of the workload. Repeatable."),
@@ -170,7 +172,7 @@ def _cells(names: tuple[str, ...], asked: dict[str, Any]) -> list[Cell]:
 
     known = calibration.read(asked["calibration"] or calibration.SHIPPED)
     _check(asked)
-    limits = StepLimits(steady_s=asked["steady_s"], warmup_s=asked["warmup_s"])
+    limits = StepLimits(steady_s=asked["steady_s"], warmup_s=asked["warmup_s"], settle_s=asked["settle_s"])
     read = [_plan(name, asked) for name in names or (None,)]
     plans = [(plan, _setups(plan, document, asked, known)) for plan, document in read]
     for plan, setups in plans:

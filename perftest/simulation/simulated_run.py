@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import perftest
 from perftest.engine.api import RunOutcome, StopRequest
+from perftest.engine.coordination.warm_up import WarmUpRule
 from perftest.exits import Exit
 from perftest.measuring.exit_code import exit_code
 from perftest.measuring.samplers import Answering
@@ -34,10 +35,12 @@ _BOUNDARIES: Final = frozenset({"steady", "step_started", "step_ended"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepLimits:
-    """The longest steady time and the longest warm-up of a step, in seconds."""
+    """The longest steady time of a step, the longest warm-up, and the longest time that a warm-up may go on until rates
+    are steady, in seconds."""
 
     steady_s: float
     warmup_s: float
+    settle_s: float = 0.0
 
 
 class SimulatedRecorder:
@@ -88,7 +91,7 @@ def simulate(
     stop = stop or StopRequest()
     shorter = shortened(plan, limits)
     ready = on_simulated(shorter, simulation.cluster)
-    identity = _identity(ready, setup, calibration)
+    identity = _identity(ready, setup, calibration, limits)
     writer = RunWriter(root, ready, ["perftest", "simulate", plan.name], identity=identity, clock=lambda: EPOCH_NS)
     try:
         with writer.recording():
@@ -96,7 +99,9 @@ def simulate(
             placed = {"layout": setup.placement.layout} if setup.placement.layout else {}
             writer.describe_broker(cluster="simulated", durability=DURABILITY, **placed)
             with _rare_collections():
-                outcome = simulation.run(ready, SimulatedRecorder(writer, simulation), stop, on_step)
+                outcome = simulation.run(
+                    ready, SimulatedRecorder(writer, simulation), stop, on_step, _warm_up(plan, limits)
+                )
             return writer, _conclude(writer, outcome, simulation)
     finally:
         simulation.end()
@@ -127,9 +132,10 @@ def _conclude(writer: RunWriter, outcome: RunOutcome, simulation: Simulation) ->
     return code
 
 
-def _identity(plan: Plan, setup: Setup, calibration: Calibration) -> str:
+def _identity(plan: Plan, setup: Setup, calibration: Calibration, limits: StepLimits) -> str:
     """The name of the run directory: the same for the same simulation."""
-    said = f"{plan_digest(plan)} {setup} {calibration.id} {perftest.__version__} {platform.python_version()}"
+    said = f"{plan_digest(plan)} {setup} {calibration.id} {limits.settle_s} {perftest.__version__}"
+    said += f" {platform.python_version()}"
     return f"simulated-{plan.name.rsplit('/', 1)[-1]}-{sha256(said.encode()).hexdigest()[:8]}"
 
 
@@ -161,13 +167,20 @@ def _shortening(plan: Plan, shorter: Plan) -> str:
 def shortened(plan: Plan, limits: StepLimits) -> Plan:
     """The plan with shorter steps, because a steady state need not be simulated for minutes. A plan whose background
     load comes and goes keeps its times, and so does a plan with a timeline."""
-    beside = plan.background
-    if plan.timeline:
-        return plan
-    if any(group.has_own_steps or group.start_s > 0 or group.stop_s < float("inf") for group in beside):
+    if _keeps_its_times(plan):
         return plan
     groups = tuple(_shortened(group, limits) for group in plan.groups)
     return replace(plan, groups=groups)
+
+
+def _keeps_its_times(plan: Plan) -> bool:
+    own = (group.has_own_steps or group.start_s > 0 or group.stop_s < float("inf") for group in plan.background)
+    return bool(plan.timeline) or any(own)
+
+
+def _warm_up(plan: Plan, limits: StepLimits) -> WarmUpRule | None:
+    """The rule of the warm-ups; None for a plan that keeps its times."""
+    return WarmUpRule(limits.settle_s) if limits.settle_s and not _keeps_its_times(plan) else None
 
 
 def _shortened(group: Group, limits: StepLimits) -> Group:

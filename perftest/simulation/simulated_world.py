@@ -23,6 +23,7 @@ from reference_broker.virtual.world import Machine, Process, VirtualWorld
 
 if TYPE_CHECKING:
     from perftest.engine.api import RunOutcome, Sink, StopRequest
+    from perftest.engine.coordination.warm_up import WarmUpRule
     from reference_broker.storage.drives.profiles import DriveProfile
     from reference_broker.virtual.costs import Costs
 
@@ -80,12 +81,15 @@ class Simulation:
         )  # fmt: skip
         self._target = SimulatedTarget(self.cluster, setup.placement.roles, self._command)
 
-    def run(self, plan: Plan, sink: Sink, stop: StopRequest, on_step: Callable[[], None]) -> RunOutcome:
-        """Start the cluster, execute the plan on it with its timeline, and undo the timeline's effects."""
+    def run(
+        self, plan: Plan, sink: Sink, stop: StopRequest, on_step: Callable[[], None], warm_up: WarmUpRule | None = None
+    ) -> RunOutcome:
+        """Start the cluster, execute the plan on it with its timeline, and undo the timeline's effects. ``warm_up`` may
+        lengthen the warm-up of each step."""
         start(self.world, self.cluster, on_step)
         self._command.call_soon(lambda: None)
         actions = ClusterActions(plan, self._target, sink.event)
-        work = self._generator.execute(plan, sink, stop, Process(self._load_host, self._costs), actions)
+        work = self._generator.execute(plan, sink, stop, Process(self._load_host, self._costs), actions, warm_up)
         outcome: RunOutcome = self._command.run_until_done(work, on_step)
         return outcome
 

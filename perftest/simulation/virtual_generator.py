@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from perftest.actions.cluster_actions import ClusterActions
     from perftest.engine.api import RunOutcome, Sink, StopRequest
+    from perftest.engine.coordination.warm_up import WarmUpRule
     from perftest.spec.plan import Plan
     from reference_broker.virtual.costs import Costs
     from reference_broker.virtual.loop import VirtualLoop
@@ -126,15 +127,16 @@ class VirtualGenerator:
         self._new_loop = new_loop
 
     async def execute(
-        self, plan: Plan, sink: Sink, stop: StopRequest, cores: Process, actions: ClusterActions
-    ) -> RunOutcome:
+        self, plan: Plan, sink: Sink, stop: StopRequest, cores: Process, actions: ClusterActions,
+        warm_up: WarmUpRule | None,
+    ) -> RunOutcome:  # fmt: skip
         """Run a plan with the actions of its timeline, and undo them. ``cores`` is a process of the machine of the
-        workers."""
+        workers, and ``warm_up`` may lengthen the warm-up of each step."""
         host = SimulatedHost(self._world, cores)
         try:
             return await execute(
                 plan, sink, stop, more=actions.moments(), handlers=actions.handlers, on_progress=actions.progress,
-                start_worker=self._start_worker, host=host,
+                start_worker=self._start_worker, host=host, warm_up=warm_up,
             )  # fmt: skip
         finally:
             await actions.restore()

@@ -39,6 +39,7 @@ from perftest.engine.coordination.timeline import (
     timeline,
     with_more,
 )
+from perftest.engine.coordination.warm_up import WarmUpRule, WarmUpSlot
 from perftest.engine.host import THIS_HOST, Host
 from perftest.engine.workers import wire
 from perftest.engine.workers.remote_worker import RemoteWorker, StartWorker, WorkerError
@@ -91,13 +92,15 @@ async def execute(
     addresses: Mapping[str, str] | None = None,
     start_worker: StartWorker = RemoteWorker.start,
     host: Host = THIS_HOST,
+    warm_up: WarmUpRule | None = None,
 ) -> RunOutcome:
     """Run ``plan`` to its end, or until ``stop``; records go to ``sink`` as they come.
 
     ``more`` are moments beside the plan's, and ``handlers`` carry out their actions. ``on_progress`` gets the progress
     of the measured load, if the plan has a timeline, and ``on_clock`` the records of other hosts' clocks. Hosts with an
     address in ``addresses`` (by name) are asked for the time over UDP. ``start_worker`` starts a worker, and ``host``
-    is the machine of the coordinator, whose time is the time of the run.
+    is the machine of the coordinator, whose time is the time of the run. ``warm_up`` may lengthen the warm-up of each
+    step.
 
     Never raises for faults of a broker, a network or a user: the outcome of such a run is ``failed``, with a
     :class:`~perftest.engine.api.RunError`. An exception of the sink ends the run in the same way.
@@ -105,6 +108,7 @@ async def execute(
     run = _Run(plan, sink, stop, start_worker, host, on_clock, addresses)
     run.handlers.update(handlers or {})
     run.on_progress = on_progress
+    run.warm_up = warm_up
     return await run.drive(with_more(timeline(plan, isolated=plan.isolation is Isolation.ISOLATED), more))
 
 
@@ -129,6 +133,9 @@ class _Run:
             EndBackground: self._end_background,
         }
         self.on_progress: OnProgress = _ignore_progress
+        self.warm_up: WarmUpRule | None = None
+        self._warm_up_slots: list[WarmUpSlot] = []
+        """The intervals of the present step's warm-up."""
         self._plan = plan
         self._sink = sink
         self._stop = stop
@@ -292,21 +299,21 @@ class _Run:
         cuts += [(background.load, background.place(place)) for background in beside]
         await self._guard(_all(load.cut(at_ns, place, patience_s) for load, place in cuts))
         steal_ns = self._steal_ns()
-        self._record_intervals([(load, load.take()) for load in self._measured], steal_ns)
+        records = self._record_intervals([(load, load.take()) for load in self._measured], steal_ns)
+        if phase is Phase.WARMUP:
+            self._warm_up_slots.append(WarmUpSlot.of(records))
         for background in beside:
             self._record_background(background, background.load.take(), steal_ns)
 
-    def _record_intervals(self, cuts: Iterable[tuple[Load, list[Cut]]], steal_ns: int) -> None:
-        for load, found in cuts:
-            for cut in found:
-                self._record_interval(load, cut, steal_ns)
+    def _record_intervals(self, cuts: Iterable[tuple[Load, list[Cut]]], steal_ns: int) -> list[Interval]:
+        return [self._record_interval(load, cut, steal_ns) for load, found in cuts for cut in found]
 
     def _record_background(self, background: BackgroundRun, found: list[Cut], steal_ns: int = 0) -> None:
         for cut in found:
             background.count(cut.source, cut.record)
             self._record_interval(background.load, cut, steal_ns)
 
-    def _record_interval(self, load: Load, cut: Cut, steal_ns: int) -> None:
+    def _record_interval(self, load: Load, cut: Cut, steal_ns: int) -> Interval:
         source, record, (step, phase) = (
             cut.source,
             cut.record,
@@ -320,6 +327,7 @@ class _Run:
             self.on_progress(step, phase, progress)
         interval = Interval(**place | record, latencies=latencies)
         self._record(self._sink.interval, interval)
+        return interval
 
     @property
     def _step_number(self) -> int:
@@ -332,6 +340,7 @@ class _Run:
         step = self._step = self._plan.steps[action.index]
         self._phase = Phase.WARMUP if step.warmup_s else Phase.STEADY
         self._step_has_intervals = False
+        self._warm_up_slots.clear()
         if not self._measured:
             await self._start_measured()
         settings = dataclasses.asdict(step.settings)
@@ -386,9 +395,26 @@ class _Run:
             self._event("connected", text=f"connected to {broker or 'a broker that does not say what it is'}")
 
     async def _end_warmup(self, action: EndWarmup) -> None:
-        self._phase = Phase.STEADY
         warmup_s = self._plan.steps[action.index].warmup_s
-        self._event("steady", text=f"warm-up of {warmup_s:g} s is over")
+        said = f"warm-up of {warmup_s:g} s is over"
+        if self.warm_up is not None:
+            more_s = await self._warm_up_longer(self.warm_up)
+            are_steady = self.warm_up.is_met(self._warm_up_slots)
+            found = "rates are steady" if are_steady else "rates are not steady yet"
+            said = f"warm-up of {warmup_s:g} s and of {more_s:g} s more is over: {found}"
+        self._phase = Phase.STEADY
+        self._event("steady", text=said)
+
+    async def _warm_up_longer(self, rule: WarmUpRule) -> float:
+        """Cut intervals until the rule is met or the time of the rule is over. The clock of the step stands still: the
+        rest of the step is as long as planned. Returns the seconds."""
+        step_s, more_s = self._played_s, 0.0
+        while more_s < rule.more_s and not rule.is_met(self._warm_up_slots) and not self._over:
+            length_s = min(self._plan.interval_s, rule.more_s - more_s)
+            await self._run_until(step_s + length_s)
+            self._played_s = step_s
+            more_s += length_s
+        return round(more_s, 6)
 
     async def _end_step(self, action: EndStep) -> None:
         step = self._plan.steps[action.index]

@@ -202,7 +202,7 @@ def test_a_layout_in_a_workload_is_simulated_and_refused_as_a_file_is(
     call: Call, workload: Path, tmp_path: Path
 ) -> None:
     workload.write_text(WORKLOAD + INLINE.replace("    title: drives of its own\n", ""))
-    times = ("--steady", "0.2s", "--warmup", "0.1s", "--out", str(tmp_path / "o"))
+    times = ("--steady", "0.2s", "--warmup", "0.1s", "--settle", "0", "--out", str(tmp_path / "o"))
     code, out, err = call("simulate", str(workload), *times)
     assert code == 0, err
     assert "layout w: disk (modelled with figures of its own) data, logs, segment, classic; fast (modelled nvme)" in out
@@ -241,7 +241,7 @@ def test_a_simulation_has_the_cluster_of_the_section(call: Call, workload: Path,
     text = workload.read_text().replace("nodes: 5", "nodes: 1")
     workload.write_text(text)
     code, out, err = call(
-        "simulate", str(workload), "--steady", "0.2s", "--warmup", "0.1s", "--out", str(tmp_path / "o")
+        "simulate", str(workload), "--steady", "0.2s", "--warmup", "0.1s", "--settle", "0", "--out", str(tmp_path / "o")
     )
     assert code == 0, err
     assert "two modelled drives: disk (modelled hdd7200) data, logs, segment" in out

@@ -27,7 +27,7 @@ from perftest.simulation.verification import line_of
 from perftest.spec.plan import Plan
 
 Call = Callable[..., tuple[int, str, str]]
-ONE = ("--vary", "in_flight=1", "--set", "step={duration: 300ms, warmup: 100ms}", "--jobs", "1")
+ONE = ("--vary", "in_flight=1", "--set", "step={duration: 300ms, warmup: 100ms}", "--settle", "0", "--jobs", "1")
 MANY = ("--vary", "in_flight=200", *ONE[2:])
 
 
@@ -195,7 +195,7 @@ def test_a_pool_of_one_thread_writes_no_faster(call: Call, tmp_path: Path) -> No
 def test_several_workloads_run_side_by_side(call: Call, tmp_path: Path) -> None:
     """A sweep over workloads uses all cores; results come in the order that was asked for."""
     names = ("disks/pure_one_queue", "disks/pure_four_queues")
-    options = ("--steady", "100ms", "--warmup", "100ms", "--jobs", "2", "--out", str(tmp_path))
+    options = ("--steady", "100ms", "--warmup", "100ms", "--settle", "0", "--jobs", "2", "--out", str(tmp_path))
     code, said, err = call("simulate", *names, *options)
     assert code in (0, 5), err
     assert said.index("simulated-pure_one_queue") < said.index("simulated-pure_four_queues")
@@ -231,6 +231,34 @@ def simulated_in(root: Path) -> tuple[Path, dict[str, Any]]:
     return path, json.loads((path / "manifest.json").read_text())
 
 
+SETTLING = """\
+schema: 1
+name: settling
+title: A rate that is steady
+queues: [{name: q}]
+load: {in_flight: 1}
+step: {duration: 1500ms, warmup: 500ms}
+"""
+
+
+def test_a_warm_up_goes_on_until_rates_are_steady_and_says_so(call: Call, tmp_path: Path) -> None:
+    """Its intervals are no part of the step, whose steady time stays as long as asked for."""
+    (tmp_path / "settling.yaml").write_text(SETTLING)
+    asked = ("simulate", str(tmp_path / "settling.yaml"), "--drive", "nvme-plp", "--set", "interval=500ms")
+    for name, settle, said in (
+        ("met", "9s", "warm-up of 0.5 s and of 1.5 s more is over: rates are steady"),
+        ("cut", "1s", "warm-up of 0.5 s and of 1 s more is over: rates are not steady yet"),
+        ("off", "0", "warm-up of 0.5 s is over"),
+    ):
+        code, out, err = call(*asked, "--settle", settle, "--out", str(tmp_path / name))
+        assert code == 0, (out, err)
+        path, _ = simulated_in(tmp_path / name)
+        events = [json.loads(line) for line in (path / "events.jsonl").read_text().splitlines()]
+        assert [event["text"] for event in events if event["kind"] == "steady"] == [said]
+        (step,) = json.loads((path / "result.json").read_text())["steps"]
+        assert step["length_ns"] == pytest.approx(1e9, rel=1e-3)
+
+
 NVME_FLUSH_NS = 1_000_000
 
 
@@ -246,7 +274,9 @@ def test_a_lazy_queue_stays_one_and_writes_its_own_files(call: Call, tmp_path: P
     file, found = tmp_path / "lazy.yaml", []
     file.write_text(LAZY)
     for name in ("a", "b"):
-        code, said, err = call("simulate", str(file), "--drive", "nvme", "--jobs", "1", "--out", str(tmp_path / name))
+        code, said, err = call(
+            "simulate", str(file), "--drive", "nvme", "--settle", "0", "--jobs", "1", "--out", str(tmp_path / name)
+        )
         assert code == 0, (said, err)
         path, manifest = simulated_in(tmp_path / name)
         assert manifest["plan"]["queues"][0]["type"] == "classic"
@@ -342,7 +372,7 @@ def test_every_workload_is_simulated_on_every_layout(call: Call, tmp_path: Path)
     """One command for a published comparison; bundled layouts by their names."""
     names, layouts = ("disks/pure_one_queue", "disks/light_one_queue"), ("disks/one_ssd", "disks/three_hdd")
     named = [word for layout in layouts for word in ("--layout", layout)]
-    times = ("--steady", "100ms", "--warmup", "100ms", "--jobs", "2")
+    times = ("--steady", "100ms", "--warmup", "100ms", "--settle", "0", "--jobs", "2")
     code, said, err = call("simulate", *names, *named, *times, "--out", str(tmp_path))
     assert code in (0, 5), err
     manifests = [json.loads((path / "manifest.json").read_text()) for path in tmp_path.iterdir()]
@@ -488,7 +518,7 @@ def test_findings_are_judged_over_layouts_and_seeds(
     for title, profile in (("hard", "hdd7200"), ("quick", "nvme-plp")):
         (tmp_path / f"{title}.yaml").write_text(DRIVE.replace("TITLE", title).replace("PROFILE", profile))
     layouts = [word for title in ("hard", "quick") for word in ("--layout", str(tmp_path / f"{title}.yaml"))]
-    asked = ("simulate", str(workload), *layouts, "--jobs", "1", "--out", str(tmp_path / "runs"))
+    asked = ("simulate", str(workload), *layouts, "--settle", "0", "--jobs", "1", "--out", str(tmp_path / "runs"))
     found, out, err = call(*asked, "--repeats", "3", "--assert")
     assert found == code, (out, err)
     assert f"compared: The source's findings: {verdict}, " in out and "over 3 rounds on each of 2 layouts" in out
@@ -498,7 +528,19 @@ def test_findings_are_judged_over_layouts_and_seeds(
 
 
 def test_verdicts_of_a_simulation_as_json(call: Call, tmp_path: Path) -> None:
-    options = ("--vary", "in_flight=1,5", "--steady", "200ms", "--warmup", "100ms", "--out", str(tmp_path), "--json")
+    options = (
+        "--vary",
+        "in_flight=1,5",
+        "--steady",
+        "200ms",
+        "--warmup",
+        "100ms",
+        "--settle",
+        "0",
+        "--out",
+        str(tmp_path),
+        "--json",
+    )
     _, said, _ = call("simulate", "flow_control/in_flight", *options, "--jobs", "1")
     *_, last = map(json.loads, said.splitlines())
     assert (last["record"], last["workload"], last["rounds"]) == ("findings", "flow_control/in_flight", 1)

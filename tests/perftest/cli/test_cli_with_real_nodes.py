@@ -237,7 +237,7 @@ def test_a_simulated_run_has_the_files_and_columns_of_a_measured_run(tmp_path: P
     workload, found = tmp_path / "lazy.yaml", []
     workload.write_text(LAZY)
     for command in ("sweep", "simulate"):
-        options = ("--no-report",) if command == "sweep" else ("--drive", "nvme")
+        options = ("--no-report",) if command == "sweep" else ("--drive", "nvme", "--settle", "0")
         code, _, err = perftest(command, str(workload), *options, "--out", str(tmp_path / command))
         assert code in (0, 5), err
         (path,) = (tmp_path / command).iterdir()
