@@ -223,6 +223,8 @@ MAY_IMPORT = {
     "perftest.reproduction": ("perftest", "reports.stats", "workloads"),
     "perftest.options": ("perftest", "infra.layout"),
     "perftest.simulation": ("perftest", "infra", "reference_broker", "reports.stats"),
+    # A rival is modelled from its own sources: the model knows drives, and nothing of the bundled broker.
+    "perftest.rabbitmq_model": ("perftest.rabbitmq_model", "reference_broker.storage.drives"),
     "perftest.remote": ("perftest", "infra"),
     "perftest.cli": OURS,
     "reports": ("reports", "perftest.errors", "perftest.results", "perftest.metrics"),
@@ -328,6 +330,7 @@ PURE = (
     "perftest.metrics.names",
     "perftest.engine.publishing.inflight",
     "perftest.engine.consuming.ack_policy",
+    "perftest.rabbitmq_model",
     "perftest.search",
     "reports.stats",
     "reports.compute",

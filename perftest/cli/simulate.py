@@ -21,9 +21,13 @@ if TYPE_CHECKING:
     from perftest.measuring.placement import Inline
     from perftest.simulation.calibration import Calibration
     from perftest.simulation.cells import Cell
+    from perftest.simulation.rabbitmq_calibration import RabbitCalibration
     from perftest.simulation.simulated_world import Setup
     from perftest.spec.load import Document
     from perftest.spec.plan import Plan
+
+REFERENCE, RABBITMQ = "reference", "rabbitmq-3.10"
+"""Choices of --broker."""
 
 
 # fmt: off
@@ -35,7 +39,7 @@ _simulate_options = options(
     option("--quick", section="Timing", is_flag=True, help="Simulate the workload's short steps."),
     option("--isolated", section="Measurement", is_flag=True,
            help="Start every step with fresh queues and connections."),
-    option("--steady", "steady_s", section="Timing", type=DURATION, default="5s",
+    option("--steady", "steady_s", section="Timing", type=DURATION, default="30s",
            help="Longest steady time of a step. Longer steps are shortened, and the run says so."),
     option("--warmup", "warmup_s", section="Timing", type=DURATION, default="2s",
            help="Longest warm-up of a step, before --settle."),
@@ -44,6 +48,8 @@ _simulate_options = options(
     option("--at", "actions", section="Measurement", metavar="'TIME ACTION [NODE] [step N]'", multiple=True,
            help="Act on a node at this virtual time, such as '2s kill leader', '3s restart killed'; also beside the "
                 "actions of the workload. Repeatable."),
+    option("--broker", section="Target", type=click.Choice((REFERENCE, RABBITMQ)), default=REFERENCE,
+           help="Broker: the production code of the bundled broker, or a model of RabbitMQ."),
     option("--nodes", section="Target", type=COUNT, default=None,
            help="Number of broker nodes: 1, 3, 5, 7 or 9.  [default: as the workload says, or 3]"),
     option("--hosts", section="Target", type=click.Choice(("one", "each")), default="one",
@@ -61,6 +67,8 @@ _simulate_options = options(
     option("--drive", "drives", section="Target", metavar="[ROLE=]PROFILE", multiple=True,
            help="Profile of a machine's drive: measured (that of the calibration), or a modelled drive. With ROLE "
                 "(data, segment, wal, classic) the role gets a drive of its own. Repeatable.  [default: measured]"),
+    option("--credits", "credits_percent", section="Target", metavar="PERCENT", type=click.IntRange(0, 100),
+           default=100, help="Part of their burst credits that drives have at the start."),
     option("--io-threads", "pool", section="Target", type=COUNT, default="0",
            help="Threads of a node that share all file work; 0: a thread for each store."),
     option("--seed", section="Measurement", type=COUNT, default="1",
@@ -71,10 +79,12 @@ _simulate_options = options(
            help="End with exit code 4 unless all findings of the workloads are reproduced."),
     option("--calibration", section="Measurement", metavar="FILE", default=None,
            type=click.Path(path_type=Path, dir_okay=False),
-           help="CPU costs, drive and loopback of a machine.  [default: the one that ships with perftest]"),
+           help="CPU costs, drive and loopback of a machine; with --broker rabbitmq-3.10, CPU costs of RabbitMQ.  "
+                "[default: the one that ships with perftest]"),
     option("--calibrate", "calibrate_to", section="Measurement", metavar="FILE", default=None,
            type=click.Path(path_type=Path, dir_okay=False),
-           help="Measure this machine for a minute, write its calibration to FILE, and exit. Nothing else should run."),
+           help="Measure this machine, or with --broker rabbitmq-3.10 a RabbitMQ on this machine, write its "
+                "calibration to FILE, and exit. Takes minutes; nothing else should run."),
     option("--verify", section="Measurement", is_flag=True,
            help="Measure the workloads in real time on a local cluster, too, and show both side by side."),
     option("-o", "--out", section="Output", type=click.Path(path_type=Path, file_okay=False), default=Path("runs"),
@@ -111,24 +121,32 @@ def simulate(
 ) -> None:
     """Run workloads at virtual time.
 
-    Production nodes and the production generator run in one process, on modelled machines, drives and links. The
-    run directories are those of `perftest sweep`, and are marked as simulated. WORKLOAD is a file, or the name of a
-    bundled workload. Without WORKLOAD, one quorum queue is simulated with the settings of --vary. If a workload states
-    findings, they are judged over all of its layouts and repeats.
+    Production nodes and the production generator run in one process, on modelled machines, drives and links. With
+    --broker rabbitmq-3.10 the nodes are a model of RabbitMQ. The run directories are those of `perftest sweep`, and are
+    marked as simulated. WORKLOAD is a file, or the name of a bundled workload. Without WORKLOAD, one quorum queue is
+    simulated with the settings of --vary. If a workload states findings, they are judged over all of its layouts and
+    repeats.
     """
     from perftest.cli.simulated_output import compare_with_real, run_cells
 
     if calibrate_to is not None:
-        _calibrate(calibrate_to, asked["out"])
+        _calibrate(calibrate_to, asked["out"], asked["broker"])
         return
     cells = _cells(names, asked)
     if verify:
+        _refuse_model(asked["broker"], "--verify")
         _refuse_beside_verify(asked["repeats"], assert_findings)
         ctx.exit(int(compare_with_real(cells, as_json=as_json)))
     if assert_findings:
         _refuse_unjudgeable(cells)
     jobs = jobs or os.cpu_count() or 1
     ctx.exit(int(run_cells(cells, jobs=jobs, as_json=as_json, assert_findings=assert_findings)))
+
+
+def _refuse_model(broker: str, what: str) -> None:
+    if broker == RABBITMQ:
+        fix = "leave out --broker rabbitmq-3.10, or measure a real RabbitMQ with `perftest sweep`"
+        raise CliError(f"the model of RabbitMQ has no {what}", "--broker rabbitmq-3.10", fix, Exit.USAGE)
 
 
 def _refuse_beside_verify(repeats: int, assert_findings: bool) -> None:
@@ -147,17 +165,30 @@ def _refuse_unjudgeable(cells: Sequence[Cell]) -> None:
         refuse_unjudgeable(plan, titles, "--layout")
 
 
-def _calibrate(target: Path, directory: Path) -> None:
+def _calibrate(target: Path, directory: Path, broker: str) -> None:
     from perftest.exits import explained
     from perftest.measuring.measured_broker import make_directory
-    from perftest.simulation.fitting import calibrate
 
     make_directory(directory)
     with explained("the calibration cannot be written", target, "name a file in a directory that is there"):
         target.touch()
-    found = calibrate(directory, 6.0, lambda text: click.echo(text, err=True))
+    found = _measured_calibration(directory, broker)
     target.write_text(found.to_text(), encoding="utf-8")
     click.echo(f"calibration {found.id} of this machine: {target}")
+
+
+def _measured_calibration(directory: Path, broker: str) -> Calibration | RabbitCalibration:
+    from perftest.simulation import rabbitmq_calibration
+    from perftest.simulation.fitting import calibrate
+    from perftest.simulation.rabbitmq_fitting import calibrate as calibrate_rabbitmq
+
+    def tell(text: str) -> None:
+        click.echo(text, err=True)
+
+    if broker == RABBITMQ:
+        start = rabbitmq_calibration.read(rabbitmq_calibration.SHIPPED).costs
+        return calibrate_rabbitmq(directory, start, tell)
+    return calibrate(directory, 6.0, tell)
 
 
 def _cells(names: tuple[str, ...], asked: dict[str, Any]) -> list[Cell]:
@@ -165,16 +196,20 @@ def _cells(names: tuple[str, ...], asked: dict[str, Any]) -> list[Cell]:
     SpecError."""
     from perftest.actions.cluster_actions import refuse_actions_at
     from perftest.series.judgement import refuse_one_title
-    from perftest.simulation import calibration
     from perftest.simulation.cells import Cell
     from perftest.simulation.simulated_run import StepLimits, shortened
     from perftest.simulation.simulated_world import places_of
 
-    known = calibration.read(asked["calibration"] or calibration.SHIPPED)
+    known, rabbit = _calibrations(asked)
     _check(asked)
     limits = StepLimits(steady_s=asked["steady_s"], warmup_s=asked["warmup_s"], settle_s=asked["settle_s"])
     read = [_plan(name, asked) for name in names or (None,)]
-    plans = [(plan, _setups(plan, document, asked, known)) for plan, document in read]
+    if asked["actions"] or any(plan.timeline for plan, _ in read):
+        _refuse_model(asked["broker"], "timeline")
+    plans = [
+        (plan, [(layout, replace(setup, rabbit=rabbit)) for layout, setup in _setups(plan, document, asked, known)])
+        for plan, document in read
+    ]
     for plan, setups in plans:
         refuse_one_title([setup.placement.title for _layout, setup in setups], "--layout")
         for _, setup in setups:
@@ -194,6 +229,16 @@ def _cells(names: tuple[str, ...], asked: dict[str, Any]) -> list[Cell]:
     ]
 
 
+def _calibrations(asked: dict[str, Any]) -> tuple[Calibration, RabbitCalibration | None]:
+    """The calibration of generator and bundled broker, and that of RabbitMQ if RabbitMQ is asked for."""
+    from perftest.simulation import calibration, rabbitmq_calibration
+
+    if asked["broker"] == RABBITMQ:
+        rabbit = rabbitmq_calibration.read(asked["calibration"] or rabbitmq_calibration.SHIPPED)
+        return calibration.read(calibration.SHIPPED), rabbit
+    return calibration.read(asked["calibration"] or calibration.SHIPPED), None
+
+
 def _setups(
     plan: Plan, document: Document, asked: dict[str, Any], known: Calibration
 ) -> list[tuple[Path | Inline | None, Setup]]:
@@ -205,11 +250,9 @@ def _setups(
     from perftest.spec.cluster import Product
     from reference_broker.virtual.network import OneWayLink
 
-    if plan.cluster.broker is not Product.REFERENCE:
-        fix = "leave out broker: rabbitmq, or measure the workload with `perftest sweep`"
-        raise CliError(
-            "a simulation has nodes of the bundled broker only", f"{plan.name}: cluster.broker", fix, Exit.USAGE
-        )
+    if plan.cluster.broker is not Product.REFERENCE and asked["broker"] != RABBITMQ:
+        fix = "use --broker rabbitmq-3.10 for a model of RabbitMQ, or measure the workload with `perftest sweep`"
+        raise CliError("the workload is for RabbitMQ", f"{plan.name}: cluster.broker", fix, Exit.USAGE)
     if plan.cluster.policies:
         fix = "leave out policies, or measure the workload with `perftest sweep`"
         raise CliError("a simulated cluster has no policies", f"{plan.name}: cluster.policies", fix, Exit.USAGE)
@@ -222,6 +265,7 @@ def _setups(
     if of_workload is not None and not (layouts or asked["drives"] or asked["pool"]):
         layouts = [of_workload]
     placed = of_layouts(layouts) or [of_options(asked["drives"], asked["pool"], known.drive)]
+    placed = [replace(placement, credits=asked["credits_percent"] / 100) for placement in placed]
     setups = [
         Setup(
             nodes=asked["nodes"] or plan.cluster.nodes, limits=limits_of(plan), seed=asked["seed"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -13,15 +13,19 @@ from perftest.cli.ui.summary import doubts, steps_table, terminal_width, where_a
 from perftest.exits import CliError, Exit, gravest
 from perftest.results.errors import RunNotWritableError
 from perftest.series.judgement import is_missed, judged
-from perftest.simulation.cells import Cell, CellResult, results_of
+from perftest.simulation.cells import Cell, CellResult, cost_of, results_of
 from perftest.simulation.verification import lines_of
 from perftest.spec.codec import plan_digest
+from perftest.tell import tell
 from reports.stats.reproduction import Reproduction
+
+_LONG_S: Final = 60.0
 
 
 def run_cells(cells: Sequence[Cell], *, jobs: int, as_json: bool, assert_findings: bool = False) -> Exit:
     """Simulate all cells, print their results in the order of the cells, then the verdicts on findings, and return the
     gravest exit code."""
+    _tell_cost(cells, jobs)
     codes, runs = [], dict[str, list[Path]]()
     plans = {plan_digest(cell.plan): cell.plan for cell in cells}
     try:
@@ -43,6 +47,15 @@ def run_cells(cells: Sequence[Cell], *, jobs: int, as_json: bool, assert_finding
     return gravest(codes)
 
 
+def _tell_cost(cells: Sequence[Cell], jobs: int) -> None:
+    """Say what simulations cost that may take longer than a minute."""
+    cost = cost_of(cells, jobs)
+    if cost.real_s > _LONG_S:
+        number = "one simulation" if len(cells) == 1 else f"{len(cells)} simulations, {min(jobs, len(cells))} at a time"
+        tell(f"{number}: {cost.virtual_s:,.0f} s of virtual time, and up to {cost.more_s:,.0f} s more until rates are "
+             f"steady; on idle cores, at most about {cost.real_s / 60:,.0f} min")  # fmt: skip
+
+
 def _print_verdicts(name: str, found: Reproduction | None, *, as_json: bool) -> None:
     if found is None:
         return
@@ -54,10 +67,11 @@ def _print_verdicts(name: str, found: Reproduction | None, *, as_json: bool) -> 
 
 
 def _print(cell: Cell, result: CellResult) -> None:
-    known = cell.calibration
+    known = cell.setup.rabbit or cell.calibration
     measured = known.measured_on
     origin = ", ".join(str(measured[key]) for key in ("cpu", "date") if key in measured)
-    click.echo(f"SIMULATED: {cell.plan.title or cell.plan.name}")
+    broker = "" if cell.setup.rabbit is None else ", with a model of RabbitMQ"
+    click.echo(f"SIMULATED: {cell.plan.title or cell.plan.name}{broker}")
     click.echo(f"calibration {known.id} ({origin or 'not said'}), seed {cell.setup.seed}; "
                f"{result.virtual_s:.1f} s of virtual time took {result.took_s:.1f} s")  # fmt: skip
     placed = cell.setup.placement.layout

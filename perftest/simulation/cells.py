@@ -13,13 +13,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from perftest.exits import Exit
 from perftest.measuring.placement import Inline
 from perftest.results.trust import Check
 from perftest.simulation.calibration import Calibration
-from perftest.simulation.simulated_run import StepLimits, simulate
+from perftest.simulation.simulated_run import StepLimits, shortened, simulate
 from perftest.simulation.simulated_world import Setup
 from perftest.spec.plan import Plan
 
@@ -48,6 +48,28 @@ class CellResult:
     virtual_s: float
     recoveries: list[Mapping[str, Any]]
     """How the load recovered from each action of the timeline."""
+
+
+SATURATED: Final = 3.0
+"""CPU seconds of a second of virtual time with a saturated cluster, about: docs/internals/simulated-runs.md."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Virtual seconds of some simulations, those that warm-ups may take more, and the most seconds of real time."""
+
+    virtual_s: float
+    more_s: float
+    real_s: float
+
+
+def cost_of(cells: Sequence[Cell], jobs: int) -> Cost:
+    """What simulations cost on idle cores, ``jobs`` at a time."""
+    plans = [shortened(cell.plan, cell.limits) for cell in cells]
+    ahead_s = sum(-min((group.start_s for group in plan.background), default=0.0) for plan in plans)
+    virtual_s = sum(step.duration_s for plan in plans for step in plan.steps) + ahead_s
+    more_s = sum(cell.limits.settle_s * len(plan.steps) for cell, plan in zip(cells, plans, strict=True))
+    return Cost(virtual_s, more_s, (virtual_s + more_s) * SATURATED / min(jobs, len(cells)))
 
 
 def run_cell(cell: Cell) -> CellResult:

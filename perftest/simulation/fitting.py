@@ -83,7 +83,7 @@ def calibrate(directory: Path, seconds: float, tell: Callable[[str], None]) -> C
             tell(f"measuring two loads of {seconds:g} s on a local cluster, {number} of {MEASURED}")
             rounds.append([RunFigures.of(row) for row in real_rows(plan, Path(place))])
     real = [_typical(found) for found in zip(*rounds, strict=True)]
-    start = replace(read(SHIPPED), drive=profile, measured_on=_origin(directory), cores=_cores(), fit={})
+    start = replace(read(SHIPPED), drive=profile, measured_on=origin(directory), cores=_cores(), fit={})
     return _fitted(start, real, tell)
 
 
@@ -200,7 +200,8 @@ def _cores() -> int:
     return THIS_HOST.cores()
 
 
-def _origin(directory: Path) -> dict[str, Any]:
+def origin(directory: Path) -> dict[str, Any]:
+    """The machine of a calibration, its date, and the versions of perftest and Python."""
     facts = host_facts(directory)
     return {
         **{name: facts[name] for name in ("cpu", "cores", "memory_bytes", "kernel", "filesystem")},

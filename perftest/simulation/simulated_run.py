@@ -20,6 +20,7 @@ from perftest.measuring.samplers import Answering
 from perftest.results.stages import StageSteps
 from perftest.results.writer import RunWriter
 from perftest.simulation.calibration import Calibration
+from perftest.simulation.rabbitmq_nodes import VERSION
 from perftest.simulation.simulated_world import Setup, Simulation, on_simulated
 from perftest.simulation.virtual_generator import EPOCH_NS
 from perftest.spec.codec import plan_digest
@@ -144,7 +145,9 @@ def _facts(plan: Plan, shorter: Plan, setup: Setup, calibration: Calibration) ->
     placement = setup.placement
     times = [(step.duration_s, step.warmup_s) for step in (*plan.steps, *shorter.steps)]
     return {
+        "broker": "production code" if setup.rabbit is None else f"model of RabbitMQ {VERSION}",
         "calibration": calibration.facts(),
+        **({"broker_calibration": setup.rabbit.facts()} if setup.rabbit is not None else {}),
         "seed": setup.seed,
         "nodes": setup.nodes,
         "machines": "one for all" if setup.shared else "one for each node, one for the generator",
@@ -154,6 +157,7 @@ def _facts(plan: Plan, shorter: Plan, setup: Setup, calibration: Calibration) ->
         "drives": {name: asdict(profile) for name, profile in placement.drives.items()},
         "drives_of": "each node" if placement.own_drives else "each machine",
         "octets_per_second": placement.octets_per_second or "no limit",
+        **({"credits": placement.credits} if placement.credits < 1 else {}),
         "links": {"within": asdict(setup.within), "between": asdict(setup.between)},
         "shortened": _shortening(plan, shorter) if len(set(times)) > 1 and plan != shorter else "",
     }

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 from infra.cluster import ClusterError
 from perftest.simulation.virtual_generator import EPOCH_NS
 from reference_broker.node.drive_config import profile_of
-from reference_broker.virtual.cluster import ProcessState
+from reference_broker.virtual.cluster import ProcessState, VirtualNode
 
 if TYPE_CHECKING:
-    from reference_broker.virtual.cluster import VirtualCluster, VirtualNode
+    from perftest.simulation.rabbitmq_nodes import RabbitNodes
+    from reference_broker.virtual.cluster import VirtualCluster
     from reference_broker.virtual.loop import VirtualLoop
 
 _ANSWER_S: Final = 60.0
@@ -31,8 +32,8 @@ class SimulatedTarget:
 
     place = "simulated cluster"
 
-    def __init__(self, cluster: VirtualCluster, roles: dict[str, str], command: VirtualLoop) -> None:
-        self._nodes = {node.name: node for node in cluster.nodes}
+    def __init__(self, cluster: VirtualCluster | RabbitNodes, roles: dict[str, str], command: VirtualLoop) -> None:
+        self._nodes = {node.name: node for node in cluster.nodes if isinstance(node, VirtualNode)}
         self._roles = roles
         self._command = command
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from perftest.actions.cluster_actions import ClusterActions
 from perftest.results.stages import StageCounts
+from perftest.simulation.rabbitmq_nodes import RabbitNodes
 from perftest.simulation.simulated_target import SimulatedTarget
 from perftest.simulation.virtual_generator import EPOCH_NS, VirtualGenerator, free_of_charge
 from perftest.spec.actions import Places
@@ -15,7 +16,7 @@ from perftest.spec.plan import Plan
 from reference_broker.node.config import Limits
 from reference_broker.storage.drives.model import InstanceCap
 from reference_broker.storage.drives.profiles import PROFILES
-from reference_broker.virtual.cluster import NodeSpec, ProcessState, VirtualCluster, start
+from reference_broker.virtual.cluster import NodeSpec, VirtualCluster, start
 from reference_broker.virtual.files import VirtualDrive
 from reference_broker.virtual.loop import VirtualLoop
 from reference_broker.virtual.network import OneWayLink, VirtualNetwork
@@ -24,6 +25,7 @@ from reference_broker.virtual.world import Machine, Process, VirtualWorld
 if TYPE_CHECKING:
     from perftest.engine.api import RunOutcome, Sink, StopRequest
     from perftest.engine.coordination.warm_up import WarmUpRule
+    from perftest.simulation.rabbitmq_calibration import RabbitCalibration
     from reference_broker.storage.drives.profiles import DriveProfile
     from reference_broker.virtual.costs import Costs
 
@@ -35,7 +37,8 @@ class Placement:
     ``drives`` gives the profile of each drive by name, and ``roles`` the drive of each role. ``pool`` is the number of
     I/O threads of a node; 0: a thread for each store. The nodes of one machine share its drives, unless each has
     ``own_drives``. ``octets_per_second`` is the bandwidth of these drives together; 0: no limit. ``layout`` is the
-    layout file in a line of text, if the drives come from one, and ``title`` its title.
+    layout file in a line of text, if the drives come from one, and ``title`` its title. ``credits`` is the part of
+    their burst credits that drives have at the start, 0 to 1.
     """
 
     drives: dict[str, DriveProfile]
@@ -45,12 +48,13 @@ class Placement:
     octets_per_second: int = 0
     layout: str = ""
     title: str = ""
+    credits: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
     """The subject of a simulation. With ``shared`` all processes are on one machine of ``cores`` cores, else each node
-    and the generator has a machine of its own."""
+    and the generator has a machine of its own. With ``rabbit`` the broker is the model of RabbitMQ."""
 
     nodes: int
     seed: int
@@ -62,6 +66,7 @@ class Setup:
     cores: int
     shared: bool
     limits: Limits = field(default_factory=Limits)
+    rabbit: RabbitCalibration | None = None
 
 
 class Simulation:
@@ -71,15 +76,15 @@ class Simulation:
         self.world = VirtualWorld(setup.seed)
         network = VirtualNetwork(self.world, setup.within, setup.between)
         machines = _machines(setup)
-        self.cluster = VirtualCluster(self.world, network, _nodes(setup, machines[:-1]))
         self._costs = setup.generator_costs
+        self.cluster = _cluster(setup, self.world, network, _nodes(setup, machines[:-1]))
         self._load_host = machines[-1]
         self._network = network
         self._command = self._loop(free_of_charge(self._costs), Machine("command", 1))
         self._generator = VirtualGenerator(
             self.world, self._command, lambda: self._loop(self._costs, self._load_host)
         )  # fmt: skip
-        self._target = SimulatedTarget(self.cluster, setup.placement.roles, self._command)
+        self._places = setup.placement.roles
 
     def run(
         self, plan: Plan, sink: Sink, stop: StopRequest, on_step: Callable[[], None], warm_up: WarmUpRule | None = None
@@ -88,7 +93,7 @@ class Simulation:
         lengthen the warm-up of each step."""
         start(self.world, self.cluster, on_step)
         self._command.call_soon(lambda: None)
-        actions = ClusterActions(plan, self._target, sink.event)
+        actions = ClusterActions(plan, SimulatedTarget(self.cluster, self._places, self._command), sink.event)
         work = self._generator.execute(plan, sink, stop, Process(self._load_host, self._costs), actions, warm_up)
         outcome: RunOutcome = self._command.run_until_done(work, on_step)
         return outcome
@@ -96,8 +101,7 @@ class Simulation:
     def samples(self) -> tuple[int, list[dict[str, Any]]]:
         """The Unix time, and what ``broker.jsonl`` says of each node that answers now."""
         t_ns = EPOCH_NS + self.world.clock()
-        nodes = [node for node in self.cluster.nodes if node.state is ProcessState.RUNNING and node.shard is not None]
-        return t_ns, [{"t_ns": t_ns, **node.sample()} for node in nodes]
+        return t_ns, [{"t_ns": t_ns, **node.sample()} for node in self.cluster.nodes if node.answers]
 
     def stages(self) -> dict[str, StageCounts]:
         """The stages of the messages' time so far, by node, for each node that answers now."""
@@ -121,6 +125,16 @@ class Simulation:
         return VirtualLoop(self.world, Process(machine, costs), self._network)  # type: ignore[abstract]
 
 
+def _cluster(
+    setup: Setup, world: VirtualWorld, network: VirtualNetwork, specs: list[NodeSpec]
+) -> VirtualCluster | RabbitNodes:
+    if setup.rabbit is None:
+        return VirtualCluster(world, network, specs)
+    free = replace(free_of_charge(setup.generator_costs), wake_ns=0, hiccup_ns=0)
+    machines, drives = [spec.machine for spec in specs], [spec.drives for spec in specs]
+    return RabbitNodes(world, network, machines, setup.rabbit.costs, drives, free)
+
+
 def places_of(setup: Setup) -> Places:
     """The places of actions: the nodes, and the drives that a node shares with no other node."""
     placement = setup.placement
@@ -130,7 +144,7 @@ def places_of(setup: Setup) -> Places:
     return Places(names, list(placement.drives) if own else [], tuple(PROFILES), none)
 
 
-def on_simulated(plan: Plan, cluster: VirtualCluster) -> Plan:
+def on_simulated(plan: Plan, cluster: VirtualCluster | RabbitNodes) -> Plan:
     """The plan with the URIs of the simulated cluster."""
     return plan.changed(uris=cluster.uris)
 
@@ -160,4 +174,8 @@ def _nodes(setup: Setup, machines: list[Machine]) -> list[NodeSpec]:
 def _drives(placement: Placement) -> dict[str, VirtualDrive]:
     """The drives of one node or machine, which share its bandwidth."""
     cap = InstanceCap(placement.octets_per_second) if placement.octets_per_second else None
-    return {name: VirtualDrive(profile, cap) for name, profile in placement.drives.items()}
+    drives = {name: VirtualDrive(profile, cap) for name, profile in placement.drives.items()}
+    if placement.credits < 1:
+        for name, profile in placement.drives.items():
+            drives[name].journal.drive.spend_credits(0, round(profile.credit_tokens * placement.credits))
+    return drives

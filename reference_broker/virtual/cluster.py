@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from reference_broker.amqp.config import ConnectionConfig
 from reference_broker.amqp.product import REFERENCE
@@ -99,6 +99,11 @@ class VirtualNode:
         self._policy = VirtualPolicy(self._world, self.process, self.spec.pool)
         self._starter = VirtualThread(self._world, self.process, "start", lambda thread: self._recover(thread, cost_ns))
         self._world.at(self._world.clock(), self._starter.resume)
+
+    @property
+    def answers(self) -> bool:
+        """Whether the node can tell of itself."""
+        return self.state is ProcessState.RUNNING and self.shard is not None
 
     # What becomes of the process
 
@@ -265,7 +270,18 @@ class VirtualCluster:
             node.end()
 
 
-def start(world: VirtualWorld, cluster: VirtualCluster, on_step: Callable[[], None] = lambda: None) -> None:
+class Starting(Protocol):
+    """A cluster that starts."""
+
+    @property
+    def failure(self) -> str:
+        """Why a node has stopped; empty if none has."""
+
+    def is_ready(self) -> bool:
+        """Whether clients can connect to every node."""
+
+
+def start(world: VirtualWorld, cluster: Starting, on_step: Callable[[], None] = lambda: None) -> None:
     """Run the world until clients can connect to every node."""
     while not cluster.is_ready():
         world.step()

@@ -80,6 +80,11 @@ class DriveModel:
         saved = (now_ns - self._credit_ns) * profile.baseline_tokens_per_second // _SECOND
         return max(0, min(profile.credit_tokens, saved))
 
+    def spend_credits(self, now_ns: int, left: int) -> None:
+        """Begin with so many credits, as a drive that has worked hard before."""
+        if self.profile.credit_tokens:
+            self._credit_ns = now_ns - left * _SECOND // self.profile.baseline_tokens_per_second
+
     def _submit(self, now_ns: int, lba: int, octets: int, write: bool) -> int:
         profile, free = self.profile, self._free_ns
         channel = free.index(min(free))

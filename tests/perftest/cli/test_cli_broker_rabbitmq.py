@@ -129,11 +129,11 @@ def test_what_contradicts_rabbitmq_is_told(
     assert code == 2 and says in err and started == []
 
 
-def test_a_simulation_has_no_rabbitmq(call: Call, tmp_path: Path) -> None:
+def test_a_simulation_has_no_rabbitmq_unless_its_model_is_asked_for(call: Call, tmp_path: Path) -> None:
     file = tmp_path / "w.yaml"
     file.write_text(WORKLOAD + "cluster: {broker: rabbitmq}\n")
     code, _out, err = call("simulate", str(file), "--out", str(tmp_path / "runs"))
-    assert code == 2 and "a simulation has nodes of the bundled broker only" in err
+    assert code == 2 and "the workload is for RabbitMQ" in err and "use --broker rabbitmq-3.10" in err
 
 
 def plan_with(cluster: str) -> Plan:
