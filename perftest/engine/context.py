@@ -11,6 +11,7 @@ from perftest.amqp.errors import AmqpError
 from perftest.amqp.uri import AmqpUri
 from perftest.engine.accounting.ledger import Ledger
 from perftest.engine.accounting.observations import Observations
+from perftest.engine.accounting.promise import OF_CHANNELS, Promise
 from perftest.engine.wakeups import Wakeups
 from perftest.metrics.clock import Clock
 from perftest.metrics.recorder import Recorder
@@ -92,15 +93,19 @@ class Context:
     worked_ns: int = 0
     forward: Callable[[], None] = lambda: None
     bindings: list[tuple[int, bool]] = field(default_factory=list)
+    promise: Promise = OF_CHANNELS
+    _scope_of: dict[int, int] = field(default_factory=dict)
     _next_scope: int = 0
     _next_queue: int = 0
     _next_turn_s: float = 0.0
 
     def new_scope(self, queue: int) -> int:
-        """A fresh number for a consumer's channel on ``queue``: an index in the plan, or the number that
-        :meth:`bind_own_queue` gave."""
+        """The scope of the deliveries on a consumer's new channel on ``queue``: an index in the plan, or the number
+        that :meth:`bind_own_queue` gave. The scope is the same for all channels of a queue whose order spans them."""
+        if self.promise.spans_channels and queue in self._scope_of:
+            return self._scope_of[queue]
         self._next_scope += 1
-        scope = self.worker * NUMBERS_PER_WORKER + self._next_scope
+        scope = self._scope_of[queue] = self.worker * NUMBERS_PER_WORKER + self._next_scope
         self.ledger.consume(scope, queue)
         return scope
 

@@ -21,6 +21,8 @@ COMPLETE: Final = 0.9
 """Share of its planned time below which a measured step is called short."""
 
 _VIOLATIONS: Final = ("lost", "duplicated", "reordered", "unexpected", "damaged")
+_IN_ORDER: Final = {"key": "no key out of order", "none": "the queues promise no order"}
+"""The good news about the order that was checked; other orders: none out of order."""
 _LOOPS: Final = {
     CLOSED: "closed loop: a slow broker slows the load down, so latencies hold at the rate that was reached, not above",
     OPEN: "open loop: the schedule was fixed in advance; *_sched latencies start at the intended time",
@@ -192,11 +194,13 @@ def _ledger(ledger: Mapping[str, Any] | None, rows: Sequence[Facts]) -> Check:
     unsafe = [str(each.get("name")) for each in ledger.get("background", ()) if each.get("verdict") == "violated"]
     if verdict == "violated":
         counts = ", ".join(f"{int(ledger[name]):,} {name}" for name in _VIOLATIONS if ledger.get(name))
+        counts += " (within their keys)" if ledger.get("order") == "key" and ledger.get("reordered") else ""
         return Check("ledger", Status.FAIL, f"messages were not safe: {counts or 'see the ledger'}")
     if unsafe:
         return Check("ledger", Status.FAIL, f"messages of the background load were not safe: {', '.join(unsafe)}")
     if verdict == "ok":
-        text = f"{ledger.get('unique', 0):,} messages delivered; none lost, none out of order"
+        in_order = _IN_ORDER.get(str(ledger.get("order")), "none out of order")
+        text = f"{ledger.get('unique', 0):,} messages delivered; none lost, {in_order}"
         return Check("ledger", Status.PASS, text)
     return Check("ledger", Status.WARN, _unknown_in_words(ledger, rows))
 

@@ -487,7 +487,7 @@ LEDGER_COUNTS: Final = (
     integer("undelivered", "confirmed, not delivered when the account was closed"),
     integer("lost", "confirmed, never delivered although the queues were drained"),
     integer("duplicated", "delivered again without the redelivered flag, and not published twice"),
-    integer("reordered", "first deliveries that overtook an earlier message of their channel"),
+    integer("reordered", "deliveries that broke the order that their queue promises"),
     integer("unexpected", "deliveries nobody published in this run"),
     integer("damaged", "bodies that failed their check"),
 )

@@ -30,6 +30,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from perftest.engine.accounting.key_order import KeyOrder
+from perftest.engine.accounting.promise import OF_CHANNELS, Order, Promise
+
 CONFIRMED: Final = 1
 NACKED: Final = 2
 RETURNED: Final = 4
@@ -97,9 +100,18 @@ class PublisherLedger:
     Messages below ``start`` may be delivered and need not be: the queue was bound while they were on their way.
     ``shared``: consumers of several workers get the messages, and the deliveries of each worker come here with a delay
     of their own. So a redelivery may be heard of before the delivery that it repeats, which is then no second delivery.
+    ``promise`` is the order in which each scope delivers.
     """
 
-    def __init__(self, publisher: int, examples: Examples, start: int = 0, *, shared: bool = False) -> None:
+    def __init__(
+        self,
+        publisher: int,
+        examples: Examples,
+        start: int = 0,
+        *,
+        shared: bool = False,
+        promise: Promise = OF_CHANNELS,
+    ) -> None:
         self.publisher = publisher
         self.next = start
         self.counts: Counter[str] = Counter()
@@ -113,6 +125,9 @@ class PublisherLedger:
         self._highest: dict[int, int] = {}
         self._highest_max = HIGHEST_MIN
         self._repeated_first: set[int] | None = set() if shared else None
+        self._order = promise.order
+        self._keys = promise.keys
+        self._keys_of: dict[int, KeyOrder] = {}
 
     # The publisher's side
 
@@ -152,7 +167,7 @@ class PublisherLedger:
     # The consumer's side
 
     def delivered(self, scope: int, numbers: Integers, redelivered: Booleans) -> int:
-        """A run of deliveries on the channel ``scope``, in their order. Returns the number that was never published."""
+        """A run of deliveries in ``scope``, in their order. Returns the number that was never published."""
         if len(numbers) == 1 and self._delivered_next(scope, int(numbers[0]), bool(redelivered[0])):
             return 0
         if (numbers.view(np.uint64) >= self.next).any():  # a damaged number may be negative, too
@@ -163,7 +178,7 @@ class PublisherLedger:
         self.counts["delivered"] += count
         again = int(np.count_nonzero(redelivered))
         self.counts["redelivered"] += again
-        if in_step and not again and first > self._highest.get(scope, -1):
+        if in_step and not again and not self._keys and first > self._highest.get(scope, -1):
             part = self._flags[first - self._base : first - self._base + count]
             if not (part & DELIVERED).any():
                 part |= DELIVERED
@@ -180,12 +195,13 @@ class PublisherLedger:
         if redelivered or at < 0 or number >= self.next or number <= self._highest.get(scope, -1):
             return False
         flags = int(self._flags[at])
-        if flags & DELIVERED:
+        if flags & DELIVERED or (self._keys and not self._key_order(scope).rises(number)):
             return False
         self._flags[at] = flags | DELIVERED
         self.counts["delivered"] += 1
         self.counts["unique"] += 1
-        self._rise(scope, number)
+        if not self._keys:
+            self._rise(scope, number)
         return True
 
     def _delivered_some(self, scope: int, numbers: Integers, redelivered: Booleans) -> int:
@@ -199,16 +215,17 @@ class PublisherLedger:
     def _delivered_out_of_step(self, scope: int, numbers: Integers, redelivered: Booleans) -> None:
         repeats = self._mark_delivered(numbers)
         self.counts["unique"] += int(np.count_nonzero(~repeats))
-        excused = redelivered.copy()
+        sent_twice = np.zeros(len(numbers), np.bool_)
         if self._republished:
-            excused |= np.fromiter((n in self._republished for n in numbers.tolist()), np.bool_, len(numbers))
+            sent_twice |= np.fromiter((n in self._republished for n in numbers.tolist()), np.bool_, len(numbers))
+        excused = redelivered | sent_twice
         if self._repeated_first is not None:
             excused |= self._heard_late(self._repeated_first, numbers, repeats, redelivered)
         doubled = repeats & ~excused
         if doubled.any():
             self.counts["duplicated"] += int(np.count_nonzero(doubled))
             self._examples.add(self.publisher, "duplicated", numbers[doubled])
-        self._check_order(scope, numbers[~repeats & ~excused])
+        self._check_order(scope, numbers, firsts=~repeats, redelivered=redelivered, sent_twice=sent_twice)
 
     def _heard_late(self, known: set[int], numbers: Integers, repeats: Booleans, redelivered: Booleans) -> Booleans:
         """Deliveries whose redelivery was heard of before them; each excuses one."""
@@ -220,17 +237,38 @@ class PublisherLedger:
             known.discard(number)
         return late
 
-    def _check_order(self, scope: int, numbers: Integers) -> None:
-        if not len(numbers):
+    def _check_order(
+        self, scope: int, numbers: Integers, *, firsts: Booleans, redelivered: Booleans, sent_twice: Booleans
+    ) -> None:
+        """Find the messages that were overtaken, by the rule of the promise
+        (:mod:`~perftest.engine.accounting.promise`). A message that was published twice may come late, because the
+        broker may have its second copy only."""
+        if self._order is Order.NONE:
             return
-        highest = np.maximum.accumulate(numbers)
-        before = np.concatenate([[self._highest.get(scope, -1)], highest[:-1]])
-        before = np.maximum.accumulate(before)
-        late = numbers < before
+        if self._order is Order.KEY:
+            judged = np.ones(len(numbers), np.bool_)
+        else:
+            judged = firsts if self._order is Order.QUEUE else firsts & ~redelivered
+        if not judged.any():
+            return
+        chosen = numbers[judged]
+        late = self._key_order(scope).late(chosen) if self._keys else self._overtaken(scope, chosen)
+        late &= ~sent_twice[judged]
         if late.any():
             self.counts["reordered"] += int(np.count_nonzero(late))
-            self._examples.add(self.publisher, "reordered", numbers[late])
+            self._examples.add(self.publisher, "reordered", chosen[late])
+
+    def _overtaken(self, scope: int, numbers: Integers) -> Booleans:
+        """Which messages come after a higher number."""
+        highest = np.maximum.accumulate(numbers)
+        before = np.concatenate([[self._highest.get(scope, -1)], highest[:-1]])
         self._rise(scope, max(int(highest[-1]), self._highest.get(scope, -1)))
+        return np.asarray(numbers < np.maximum.accumulate(before))
+
+    def _key_order(self, scope: int) -> KeyOrder:
+        if scope not in self._keys_of:
+            self._keys_of[scope] = KeyOrder(self._keys)
+        return self._keys_of[scope]
 
     def _mark_delivered(self, numbers: Integers) -> Booleans:
         """Flag the messages; True for each that had been delivered before, also earlier in this run."""
@@ -328,6 +366,7 @@ class PublisherLedger:
         self._flags = np.zeros(ARRAY_MIN, np.uint8)
         self._stragglers.clear()
         self._highest.clear()
+        self._keys_of.clear()
 
     def _parts(self) -> Iterator[tuple[int, npt.NDArray[np.uint8]]]:
         """The flags in the array, a part at a time, each with the number of its first message."""
@@ -367,13 +406,22 @@ class FanoutLedger:
     of the messages that were on their way.
     """
 
-    def __init__(self, publisher: int, examples: Examples, queues: Iterable[int], *, shared: bool = False) -> None:
+    def __init__(
+        self,
+        publisher: int,
+        examples: Examples,
+        queues: Iterable[int],
+        *,
+        shared: bool = False,
+        promise: Promise = OF_CHANNELS,
+    ) -> None:
         self.publisher = publisher
         self.next = 0
         self.counts: Counter[str] = Counter()
         self._examples = examples
         self._shared = shared
-        self._queues = {queue: PublisherLedger(publisher, examples, shared=shared) for queue in queues}
+        self._promise = promise
+        self._queues = {queue: self._account(0) for queue in queues}
 
     def published(self, count: int, *, confirms: bool) -> int:
         """As :meth:`PublisherLedger.published`."""
@@ -399,8 +447,11 @@ class FanoutLedger:
     def copy(self, queue: int) -> PublisherLedger:
         """The account for a queue; a new account begins now."""
         if queue not in self._queues:
-            self._queues[queue] = PublisherLedger(self.publisher, self._examples, self.next, shared=self._shared)
+            self._queues[queue] = self._account(self.next)
         return self._queues[queue]
+
+    def _account(self, start: int) -> PublisherLedger:
+        return PublisherLedger(self.publisher, self._examples, start, shared=self._shared, promise=self._promise)
 
     def unbind(self, queue: int) -> None:
         """A queue is gone on purpose, so its messages are abandoned and not lost."""

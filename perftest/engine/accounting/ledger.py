@@ -4,8 +4,8 @@ The words:
 
 - *lost*: confirmed, not returned, and never delivered although the queues were drained;
 - *duplicated*: a delivery beyond the first that is not flagged redelivered, of a message that was published once;
-- *reordered*: a first delivery, neither redelivered nor of a message published twice, whose number is below one that
-  the same consumer's channel already had from this publisher;
+- *reordered*: a delivery that breaks the order that its queue promises (:mod:`perftest.engine.accounting.promise`),
+  unless its message was published twice;
 - *unexpected*: a delivery with this run's mark, but with a publisher or number that was never used;
 - *damaged*: a body of a size that no publisher sent, or with another filler;
 - *foreign*: a message of another run or program; counted, and otherwise ignored.
@@ -14,6 +14,9 @@ A message that goes to several queues is delivered once by each: then *delivered
 *duplicated* are judged for each queue (:mod:`perftest.engine.accounting.account`). The account of a publisher is kept
 by the worker that publishes; deliveries of another worker's messages are handed on
 (:mod:`perftest.engine.accounting.forwarding`).
+
+Deliveries come with a *scope*, in which their order counts: a channel of a consumer, or a queue if its deliveries on
+different channels are in order.
 
 Invariant: each delivery counts once, in ``delivered`` or ``foreign`` or ``unexpected``, of one worker.
 """
@@ -29,6 +32,7 @@ import numpy.typing as npt
 
 from perftest.engine.accounting import forwarding
 from perftest.engine.accounting.account import EXAMPLES_MAX, Examples, FanoutLedger, PublisherLedger
+from perftest.engine.accounting.promise import OF_CHANNELS, Order, Promise
 
 Integers = npt.NDArray[np.int64]
 Booleans = npt.NDArray[np.bool_]
@@ -36,6 +40,9 @@ Booleans = npt.NDArray[np.bool_]
 NO_QUEUE = -1
 """The queue of a delivery where one account serves all queues."""
 
+
+SEVERAL: Final = "several"
+"""The order of a record of several loads that were checked for different orders."""
 
 HARM: Final = ("lost", "duplicated", "reordered", "unexpected", "damaged")
 """Faults that no broker may have."""
@@ -50,7 +57,7 @@ class Ledger:
     """The messages of a run as one worker knows them. ``run`` is the run's mark in the stamp.
 
     ``queues`` are the queues that each message is copied to; None if a message goes to one queue. ``of_other_workers``
-    tells which publishers (numbers) belong to another worker.
+    tells which publishers (numbers) belong to another worker. ``promise`` is the order that the queues promise.
     """
 
     def __init__(
@@ -59,8 +66,10 @@ class Ledger:
         *,
         queues: tuple[int, ...] | None = None,
         of_other_workers: Callable[[Integers], Booleans] | None = None,
+        promise: Promise = OF_CHANNELS,
     ) -> None:
         self._run = run
+        self._promise = promise
         self._queues = None if queues is None else list(queues)
         self._of_other_workers = of_other_workers
         self._publishers: dict[int, PublisherLedger | FanoutLedger] = {}
@@ -76,15 +85,16 @@ class Ledger:
     def publisher(self, publisher: int) -> PublisherLedger | FanoutLedger:
         """The account of a publisher; the same object each time."""
         if publisher not in self._publishers:
+            shared, promise = self._of_other_workers is not None, self._promise
             self._publishers[publisher] = (
-                PublisherLedger(publisher, self._examples, shared=self._of_other_workers is not None)
+                PublisherLedger(publisher, self._examples, shared=shared, promise=promise)
                 if self._queues is None
-                else FanoutLedger(publisher, self._examples, self._queues, shared=self._of_other_workers is not None)
+                else FanoutLedger(publisher, self._examples, self._queues, shared=shared, promise=promise)
             )
         return self._publishers[publisher]
 
     def consume(self, scope: int, queue: int) -> None:
-        """The consumer's channel ``scope`` gets the messages of ``queue``."""
+        """Deliveries of ``scope`` are messages of ``queue``."""
         if self._queues is not None:
             self._queue_of[scope] = queue
 
@@ -105,7 +115,7 @@ class Ledger:
     # What consumers got
 
     def delivered(self, scope: int, sources: Integers, numbers: Integers, redelivered: Booleans) -> Booleans | None:
-        """A run of deliveries of one channel, stamped with ``sources`` and ``numbers``.
+        """A run of deliveries of one scope, stamped with ``sources`` and ``numbers``.
 
         Returns which of the deliveries are of this run (None: all). The others are left out of every latency.
         """
@@ -114,15 +124,15 @@ class Ledger:
     def delivered_to(
         self, scopes: Integers, sources: Integers, numbers: Integers, redelivered: Booleans
     ) -> Booleans | None:
-        """The same for deliveries of several channels, of each in the order they came.
+        """The same for deliveries of several scopes, of each in the order they came.
 
-        Redeliveries are accounted for last: a message that one channel gave back may come on another channel in the
-        same batch, and its first delivery has to count first.
+        With a scope for each channel redeliveries are accounted for last: a message that one channel gave back may come
+        on another channel in the same batch, and its first delivery has to count first.
         """
         scope, source = int(scopes[0]), int(sources[0])
         if self._of_other_workers is None and bool((sources == source).all()) and bool((scopes == scope).all()):
             return self._delivered_from(scope, source, numbers, redelivered)
-        order = _order(scopes, sources, redelivered)
+        order = self._in_order(scopes, sources, redelivered)
         rows = scopes[order], sources[order], numbers[order], redelivered[order]
         known = self._account_for(*rows, here=self._set_aside(*rows))
         if known.all():
@@ -138,16 +148,16 @@ class Ledger:
         if self._queues is not None:
             self._queue_of.update(zip(rows["scope"].tolist(), rows["queue"].tolist(), strict=True))
         scopes, sources, numbers, redelivered = forwarding.expand(rows)
-        order = _order(scopes, sources, redelivered)
+        order = self._in_order(scopes, sources, redelivered)
         self._account_for(scopes[order], sources[order], numbers[order], redelivered[order], here=None)
 
     def _account_for(
         self, scopes: Integers, sources: Integers, numbers: Integers, redelivered: Booleans, *, here: Booleans | None
     ) -> Booleans:
-        """Account for deliveries in the order of :func:`_order`, only for those ``here``. Returns which of all
+        """Account for deliveries in the order of :meth:`_in_order`, only for those ``here``. Returns which of all
         deliveries are of this run."""
         ours = np.ones(len(sources), np.bool_)
-        keys = _keys(scopes, sources, redelivered)
+        keys = self._parts(scopes, sources, redelivered)
         starts = np.flatnonzero(np.diff(keys, prepend=keys[0] - 1))
         ends = np.append(starts[1:], len(sources))
         if here is not None:
@@ -188,6 +198,15 @@ class Ledger:
         unknown = account.delivered(scope, numbers, again)
         self._counts["unexpected"] += unknown
         return numbers.view(np.uint64) < account.next if unknown else None
+
+    def _parts(self, scopes: Integers, sources: Integers, redelivered: Booleans) -> Integers:
+        """Deliveries that are accounted for together have the same number."""
+        parts = scopes << 32 | sources
+        return parts if self._promise.spans_channels else redelivered.astype(np.int64) << 62 | parts
+
+    def _in_order(self, scopes: Integers, sources: Integers, redelivered: Booleans) -> Integers:
+        """Indexes that put the deliveries of one scope and source together, in their order."""
+        return np.argsort(self._parts(scopes, sources, redelivered), kind="stable")
 
     def damaged(self, source: int, numbers: Integers) -> None:
         """These bodies differ from the bodies that were sent. Bodies of another run are not judged."""
@@ -230,28 +249,26 @@ class Ledger:
         totals["published"] = sum(account.next for account in self._publishers.values())
         totals["unconfirmed"] = totals["awaited"] - totals["confirmed"] - totals["nacked"]
         drained = self._drained and self._steps_closed > 0
-        return make_record(totals, self._examples.records, complete=complete, drained=drained)
-
-
-def _keys(scopes: Integers, sources: Integers, redelivered: Booleans) -> Integers:
-    """Deliveries that are accounted for together have the same key."""
-    return redelivered.astype(np.int64) << 62 | scopes << 32 | sources
-
-
-def _order(scopes: Integers, sources: Integers, redelivered: Booleans) -> Integers:
-    """Indexes that put the deliveries of one channel and source together, in their order; redeliveries last."""
-    return np.argsort(_keys(scopes, sources, redelivered), kind="stable")
+        order = self._promise.order
+        return make_record(totals, self._examples.records, complete=complete, drained=drained, order=order)
 
 
 def make_record(
-    counts: Mapping[str, int], examples: list[dict[str, object]], *, complete: bool, drained: bool
+    counts: Mapping[str, int],
+    examples: list[dict[str, object]],
+    *,
+    complete: bool,
+    drained: bool,
+    order: str = Order.CHANNEL,
 ) -> dict[str, Any]:
-    """The content of ``ledger.json`` with these counts; a missing count is 0."""
+    """The content of ``ledger.json`` with these counts; a missing count is 0. ``order`` is the order that was
+    checked."""
     harmed = any(counts.get(name) for name in HARM)
     return {
         "schema": 1,
         "complete": complete,
         "drained": drained,
+        "order": str(order),
         **{name: counts.get(name, 0) for name in COUNTS},
         "examples": examples[:EXAMPLES_MAX],
         "verdict": "violated" if harmed else "ok" if drained else "unknown",
@@ -264,6 +281,8 @@ def merge_records(records: Iterable[Mapping[str, Any]], *, complete: bool) -> di
     counts = {name: sum(part[name] for part in parts) for name in COUNTS}
     examples = [example for part in parts for example in part["examples"]]
     drained = bool(parts) and all(part["drained"] for part in parts)
-    record = make_record(counts, examples, complete=complete, drained=drained)
+    orders = {str(part["order"]) for part in parts} or {str(Order.CHANNEL)}
+    order = orders.pop() if len(orders) == 1 else SEVERAL
+    record = make_record(counts, examples, complete=complete, drained=drained, order=order)
     missing = [each for part in parts for each in part.get("missing", ())]
     return record | ({"missing": missing} if missing else {})

@@ -41,7 +41,9 @@ def _is_copied(exchange: Exchange, publishing: Publishing, *, own: bool) -> bool
     return exchange.type in _BY_KEY and publishing.routing_keys in shared
 
 
-_DROPPING: Final = frozenset({"x-message-ttl", "x-expires", "x-max-length", "x-max-length-bytes", "x-delivery-limit"})
+_DROPPING: Final = frozenset(
+    {"x-message-ttl", "x-expires", "x-max-length", "x-max-length-bytes", "x-delivery-limit", "x-max-tries"}
+)
 
 
 def keeps_messages(plan: Plan) -> bool:

@@ -23,6 +23,7 @@ from perftest.engine.accounting import forwarding
 from perftest.engine.accounting.crossing import CrossingLatencies
 from perftest.engine.accounting.ledger import Ledger
 from perftest.engine.accounting.observations import Observations
+from perftest.engine.accounting.promise import promise_of
 from perftest.engine.accounting.routing import queues_of_each
 from perftest.engine.connections.client import Client
 from perftest.engine.connections.link import ClientLinks
@@ -82,7 +83,8 @@ class WorkerSession:
         self._host = host
         self._send = send
         of_other_workers = self._share.is_of_another_worker if self._share.workers > 1 else None
-        ledger, recorder = Ledger(run, queues=queues_of_each(plan), of_other_workers=of_other_workers), Recorder()
+        promise, recorder = promise_of(plan), Recorder()
+        ledger = Ledger(run, queues=queues_of_each(plan), of_other_workers=of_other_workers, promise=promise)
         self._crossing = None
         if share.host is not None and len(plan.hosts) > 1:
             self._crossing = CrossingLatencies(recorder, share.hosts_of, plan.hosts.index(share.host))
@@ -104,6 +106,7 @@ class WorkerSession:
             workers=self._share.workers,
             near=share.host.near if share.host is not None else (),
             forward=self.forward,
+            promise=promise,
         )
         self._topology = PlanTopology(self.context)
         self._queue_keeper = QueueKeeper(self.context)

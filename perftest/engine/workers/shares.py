@@ -2,7 +2,8 @@
 
 Connections are dealt out round-robin. Connection ``c`` of the publishers belongs to worker ``c % workers``. The
 connections of consumers go on where the publishers ended, so one publisher and one consumer are in different workers if
-there are two. With exclusive queues all clients of a queue are in one worker, because they share one connection.
+there are two. With exclusive queues all clients of a queue are in one worker, because they share one connection. If a
+queue promises an order over all its consumers, they are in one worker, which sees their deliveries in order.
 
 A plan with several hosts may keep publishers and consumers apart. Then publishers are dealt out among the workers of
 hosts that publish, and consumers among the workers of hosts that consume. Workers are numbered host by host, in the
@@ -20,6 +21,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from perftest.engine.accounting.promise import is_contended, promise_of
 from perftest.spec.load_hosts import LoadHost
 from perftest.spec.plan import Group, Plan, Settings
 
@@ -85,10 +87,12 @@ class Share:
         """The numbers of this worker's consumers, likewise."""
         count = connections * self.plan.consuming.channels
         numbers = np.arange(count)
+        shift = self.plan.steps[0].settings.publishers if self.plan.steps else 0
         if self._by_queue:
             place = numbers % len(self.plan.queues)
+        elif _are_watched_together(self.plan):
+            place = numbers % len(self.plan.queues) + shift
         else:
-            shift = self.plan.steps[0].settings.publishers if self.plan.steps else 0
             place = numbers // self.plan.consuming.channels + shift
         seats = self._seats.both if self._by_queue else self._seats.consuming
         if not len(seats):
@@ -127,6 +131,11 @@ class Share:
     @property
     def _by_queue(self) -> bool:
         return self.plan.connecting.exclusive
+
+
+def _are_watched_together(plan: Plan) -> bool:
+    """Whether the order of a queue spans several consumers. Channels of one connection cannot be parted."""
+    return plan.consuming.channels == 1 and promise_of(plan).spans_channels and is_contended(plan)
 
 
 def connections(plan: Plan) -> int:

@@ -305,7 +305,10 @@ def test_a_clock_that_changed_is_a_disturbance() -> None:
 @pytest.mark.parametrize(
     ("ledger", "status", "words"),
     [
-        ({"verdict": "ok", "unique": 10}, "pass", "none lost"),
+        ({"verdict": "ok", "unique": 10}, "pass", "none lost, none out of order"),
+        ({"verdict": "ok", "unique": 10, "order": "key"}, "pass", "none lost, no key out of order"),
+        ({"verdict": "ok", "unique": 10, "order": "none"}, "pass", "none lost, the queues promise no order"),
+        ({"verdict": "violated", "reordered": 3, "order": "key"}, "fail", "3 reordered (within their keys)"),
         ({"verdict": "violated", "lost": 3, "damaged": 0}, "fail", "3 lost"),
         ({"verdict": "unknown", "undelivered": 5}, "warn", "5 confirmed messages"),
         (None, "fail", "no ledger"),

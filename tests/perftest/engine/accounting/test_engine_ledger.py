@@ -54,8 +54,8 @@ class SlowLedger:
         if redelivered:
             self.repeated_first.add(number)
         self.counts["unique"] += 1
-        if not excused:
-            if number < self.highest.get(scope, -1):
+        if not redelivered:
+            if number < self.highest.get(scope, -1) and number not in self.again:
                 self.counts["reordered"] += 1
             self.highest[scope] = max(number, self.highest.get(scope, -1))
 
