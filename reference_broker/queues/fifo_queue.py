@@ -5,12 +5,13 @@ Requests of channels and settles have normal priority. Publishes have low priori
 purge, which must stay behind the channel's publishes.
 
 Settles are *lazy*: they may wait and share an entry with an enqueue. A settle is not lazy if the queue needs it now:
-the consumer is short of credit, or is cancelled and the next consumer waits for its last message.
+the consumer is short of credit, or is cancelled and the next consumer waits for its last message. In a keyed queue the
+next message of the key waits for each settle.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
 from reference_broker.machines.commands import (
     Cancel,
@@ -48,6 +49,9 @@ class FifoQueue(Queue):
     """A quorum queue or a classic queue as one node has it."""
 
     __slots__ = ()
+
+    settles_wait: ClassVar = True
+    """Whether settles may be lazy."""
 
     def publish(self, session: PublishSession, run: MessageRun, confirm_seq: int, ttl_ms: int, read_ns: int) -> int:
         """Enqueue a run, in parts if a consumer with a backlog must not wait behind the whole run."""
@@ -93,8 +97,11 @@ class FifoQueue(Queue):
     def settle(self, consumer: ConsumeSession, outcome: Outcome, ranges: tuple[IdRange, ...], read_ns: int = 0) -> None:
         """Settle, return or discard. The latency anatomy is told if the queue's member is here."""
         proposer = self.proposer
-        lazy = outcome is Outcome.SETTLE and not (
-            consumer.is_cancelled or consumer.is_short_of_credit(proposer.unapplied[Priority.NORMAL].applied_up_to)
+        lazy = (
+            self.settles_wait
+            and outcome is Outcome.SETTLE
+            and not consumer.is_cancelled
+            and not consumer.is_short_of_credit(proposer.unapplied[Priority.NORMAL].applied_up_to)
         )
         octets = SMALL_COMMAND_BYTES + _RANGE_BYTES * len(ranges)
         number = proposer.propose(_OUTCOMES[outcome](consumer.id, ranges), octets, Priority.NORMAL, lazy=lazy)

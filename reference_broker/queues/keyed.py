@@ -30,6 +30,8 @@ class KeyedQueue(FifoQueue):
 
     __slots__ = ("_source",)
 
+    settles_wait = False
+
     def __init__(self, kind: QueueKind, record: QueueRecord, ports: QueuePorts) -> None:
         super().__init__(kind, record, ports)
         self._source = key_source_of(record)
