@@ -32,6 +32,7 @@ Swept = Literal[
     "size",
     "ack_after",
     "consumer_latency",
+    "failing",
     "publishers",
     "consumers",
 ]

@@ -24,6 +24,7 @@ from perftest.spec.fields import (
     Octets,
     Prefetch,
     Rate,
+    Share,
 )
 from perftest.spec.load_hosts import LoadHost
 from perftest.spec.timed_action import TimedAction
@@ -79,6 +80,9 @@ class Settings:
     consumer_latency_us: Annotated[
         Microseconds, Key("time that a consumer works on each message before the acknowledgement")
     ] = field(default=0, metadata={"alias": "consumer_latency"})
+    failing: Annotated[
+        Share, Key("share of the deliveries, drawn at random, that consumers reject instead of acknowledging them")
+    ] = 0.0
     publishers: Annotated[Count, Key("number of connections that publish")] = 1
     consumers: Annotated[Count, Key("number of connections that consume: 0, or at least as many as the queues")] = 1
     persistent: Annotated[bool, Key("whether messages are persistent")] = True

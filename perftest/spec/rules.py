@@ -152,6 +152,7 @@ def _acknowledging(plan: Plan, settings: Settings, name: Naming) -> Iterator[Bro
         yield from _automatic(plan, settings, name)
     elif not _prefetch_is_moot(plan):
         yield from _endless_waits(plan, settings, name)
+    yield from _failing(plan, settings, name)
 
 
 def _prefetch_is_moot(plan: Plan) -> bool:
@@ -182,9 +183,25 @@ def _automatic(plan: Plan, settings: Settings, name: Naming) -> Iterator[Broken]
         ("consuming.nack", consuming.nack),
         ("consuming.transaction", consuming.transaction),
         ("ack_after_ms", settings.ack_after_ms),
+        ("failing", settings.failing),
     ):
         if value:
             yield Broken(field, f"{name(field)}: {automatic}", f"leave out one of them ({name('autoack')})", value)
+
+
+def _failing(plan: Plan, settings: Settings, name: Naming) -> Iterator[Broken]:
+    """A delivery that fails is rejected alone, and another has to succeed."""
+    if not settings.failing:
+        return
+    if settings.failing == 1 and plan.consuming.requeue:
+        rule = f"{name('failing')}: if all deliveries fail, no message ever leaves its queue"
+        yield Broken("failing", rule, "use less than 100%", settings.failing)
+    if settings.ack_interval > 1:
+        rule = f"{name('failing')}: an acknowledgement of several messages cannot reject one of them"
+        yield Broken("failing", rule, f"use {name('ack_interval')} 1", settings.failing)
+    if plan.consuming.nack:
+        rule = f"{name('failing')}: with {name('consuming.nack')} all deliveries are rejected"
+        yield Broken("failing", rule, "use one of them", settings.failing)
 
 
 def _waits(field: str, value: int, window: str, held: int, name: Naming) -> Broken:

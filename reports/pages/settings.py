@@ -19,6 +19,7 @@ NAMES = {
     "size_bytes": "message size",
     "ack_after_ms": "ack timeout (ms)",
     "consumer_latency_us": "consumer latency (µs)",
+    "failing": "failing share",
     "publishers": "publishers",
     "consumers": "consumers",
     "persistent": "persistent",

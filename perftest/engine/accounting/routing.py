@@ -11,6 +11,8 @@ _EACH: Final = frozenset({"fanout", "headers"})
 """Exchange types that pass a message to every queue that is bound without arguments."""
 
 _BY_KEY: Final = frozenset({"direct", "topic"})
+_BY_HASH: Final = "x-consistent-hash"
+"""The exchange type of RabbitMQ's plugin that passes each message to one of the bound queues, whatever its key."""
 
 
 def queues_of_each(plan: Plan) -> tuple[int, ...] | None:
@@ -66,7 +68,7 @@ def keeps_messages(plan: Plan) -> bool:
     keys, exchange = plan.publishing.routing_keys, plan.exchange
     if not exchange.name:
         return keys is RoutingKeys.QUEUE
-    return exchange.type in _EACH or (exchange.type in _BY_KEY and keys is not RoutingKeys.RANDOM)
+    return exchange.type in {*_EACH, _BY_HASH} or (exchange.type in _BY_KEY and keys is not RoutingKeys.RANDOM)
 
 
 def is_transient(plan: Plan) -> bool:

@@ -1,6 +1,7 @@
 """Writes the acknowledgements of a consumer: ``basic.ack`` or ``basic.nack``, their time limit, and transactions.
 
-Acknowledgements that fall due within one read are written in one piece at its end. A transaction takes
+A share of the deliveries may fail (:attr:`Settings.failing <perftest.spec.plan.Settings.failing>`): these are rejected,
+each by itself. Acknowledgements that fall due within one read are written in one piece at its end. A transaction takes
 :attr:`Consuming.transaction <perftest.spec.behaviour.Consuming.transaction>` messages, or as many as the first
 acknowledgement that reaches this number covers. Then the transaction is committed, and later acknowledgements wait for
 the broker's answer.
@@ -12,6 +13,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
+import numpy as np
 from pamqp import commands
 
 from perftest.amqp.encode import AckEncoder
@@ -23,21 +25,28 @@ from perftest.metrics.interval import Series
 from perftest.spec.plan import Settings
 
 _MS_NS = 1_000_000
+_FATES = 2
+"""Part of a seed, so that the fates of deliveries are independent of arrivals and keys."""
 
 
 class Acknowledger:
-    """The acknowledgements of one consumer, over all its channels. ``lose`` is called for a commit that cost the
+    """The acknowledgements of consumer ``number``, over all its channels. ``lose`` is called for a commit that cost the
     channel."""
 
-    def __init__(self, context: Context, settings: Settings, lose: Callable[[AmqpError], None]) -> None:
+    def __init__(
+        self, context: Context, settings: Settings, lose: Callable[[AmqpError], None], *, number: int = 0
+    ) -> None:
         self._context = context
         self._consuming = context.plan.consuming
         self._lose = lose
         self._policy = AckPolicy(max(settings.ack_interval, 1))
         self._after_ns = settings.ack_after_ms * _MS_NS
+        self._failing = settings.failing
+        self._random = np.random.Generator(np.random.PCG64(np.random.SeedSequence((context.plan.seed, number, _FATES))))
         self._timer_armed = False
         self._due: deque[Acks] = deque()
         self._encoder: AckEncoder | None = None
+        self._rejecter = AckEncoder(0)
         self._connection: Connection | None = None
         self._channel = 0
         self._uncommitted = 0
@@ -48,6 +57,7 @@ class Acknowledger:
         if self._consuming.transaction:
             await connection.call(channel, commands.Tx.Select(), commands.Tx.SelectOk)
         self._encoder = AckEncoder(channel, nack=self._consuming.nack, requeue=self._consuming.requeue)
+        self._rejecter = AckEncoder(channel, nack=True, requeue=self._consuming.requeue)
         self._connection, self._channel = connection, channel
 
     def detach(self) -> None:
@@ -64,6 +74,7 @@ class Acknowledger:
         """Go by other settings. Pending messages that need not wait any longer become due."""
         self._policy.interval = max(settings.ack_interval, 1)
         self._after_ns = settings.ack_after_ms * _MS_NS
+        self._failing = settings.failing
         if self._policy.pending >= self._policy.interval:
             self.flush()
         self._arm_timer()
@@ -111,7 +122,10 @@ class Acknowledger:
 
     def _send(self, encoder: AckEncoder, due: deque[Acks]) -> None:
         assert self._connection is not None
-        octets = b"".join([encoder.many(acks.tags, multiple=acks.multiple) for acks in due])
+        if self._failing:
+            octets = b"".join([self._fates(encoder, acks.tags) for acks in due])
+        else:
+            octets = b"".join([encoder.many(acks.tags, multiple=acks.multiple) for acks in due])
         written_ns = self._context.clock()
         self._connection.write(octets)
         latencies, counters = self._context.recorder[Series.ACK], self._context.counters
@@ -119,6 +133,16 @@ class Acknowledger:
             for arrived_ns, count in acks.covered:
                 latencies.repeated(written_ns - arrived_ns, count)
                 counters.acked += count
+
+    def _fates(self, encoder: AckEncoder, tags: range) -> bytes:
+        """A frame for each tag, in their order: most succeed, some fail."""
+        failed = (self._random.random(len(tags)) < self._failing).tolist()
+        return b"".join(
+            [
+                (self._rejecter if fails else encoder).one(tag, multiple=False)
+                for tag, fails in zip(tags, failed, strict=True)
+            ]
+        )
 
     # Transactions
 

@@ -54,7 +54,7 @@ class Consumer(Client):
         consuming = context.plan.consuming
         self.settings = settings
         self.limited = bool(consuming.messages) or consuming.exit_when is not ExitWhen.NEVER
-        self._acknowledger = Acknowledger(context, settings, self.on_channel_closed)
+        self._acknowledger = Acknowledger(context, settings, self.on_channel_closed, number=number)
         self._number = number
         self._cycle: CycleTimer | None = None
         latency_us = consuming.latency_cycle[0][0] if consuming.latency_cycle else settings.consumer_latency_us

@@ -43,6 +43,25 @@ def acked(broker: Any) -> int:
 # Acknowledgements
 
 
+@pytest.mark.parametrize("requeue", [True, False])
+def test_a_share_of_the_deliveries_fails_each_by_itself(stub: ModuleType, requeue: bool) -> None:
+    """A failed delivery comes again, or is given up; the others are acknowledged as ever."""
+
+    async def scenario() -> None:
+        async with stub.StubBroker() as broker:
+            run = consuming(broker, {"failing": 0.3, "rate": 2000.0}, requeue=requeue)
+            await run.open()
+            await some(run, 400)
+            assert {(multiple, again) for _, multiple, again in broker.nacks} == {(False, requeue)}
+            assert not any(multiple for multiple in (multiple for _, multiple in broker.acks))
+            assert 0.2 < len(broker.nacks) / (len(broker.nacks) + len(broker.acks)) < 0.4
+            assert not broker.dropped if requeue else broker.dropped == len(broker.nacks)
+            record = await run.finish()
+            assert (record["verdict"], record["redelivered"] > 0) == ("ok", requeue), record
+
+    play(scenario())
+
+
 def test_an_interval_ends_after_its_time(stub: ModuleType) -> None:
     """At low rates nobody should wait for the N-th message for ever."""
 
