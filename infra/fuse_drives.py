@@ -103,6 +103,16 @@ def _explained() -> Iterator[None]:
         raise ClusterError(error.what, error.where, error.fix, error.code) from error
 
 
+def segments_written(files: Path) -> int:
+    """The segment files that the quorum queues below a directory have written so far. A queue numbers its segment files
+    from 1 on (``00000003.segment``)."""
+    last: dict[Path, int] = {}
+    for each in files.rglob("*.segment"):
+        if each.stem.isdecimal():
+            last[each.parent] = max(last.get(each.parent, 0), int(each.stem))
+    return sum(last.values())
+
+
 def _told(name: str, drive: BlockDrive) -> dict[str, Any]:
     status = drives.ask(drive, op="status")
     counts, faults = status["counts"], status["faults"]
@@ -115,5 +125,7 @@ def _told(name: str, drive: BlockDrive) -> dict[str, Any]:
         "full": (drive.files / filling.FILE).exists(),
         "failing": bool(faults["write_errors"] or faults["flush_errors"]),
         **status["punctuality"],
+        "busy_ns": status["busy_ns"],
+        "segments_written": segments_written(drive.files),
         "purposes": {PURPOSE: used},
     }

@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from perftest.reproduction.outcome import CampaignOutcome
     from perftest.reproduction.schedule import EndedTrial, FindingTrial, TrialUnit
 
-_BROKERS = ("reference", "rabbitmq", "simulated")
+_BROKERS = ("reference", "rabbitmq", "simulated", "simulated-rabbitmq-3.10")
 _HOUR_S = 3600.0
 
 # fmt: off
 _own_options = options(
     option("--broker", "brokers", section="Target", type=click.Choice(_BROKERS), multiple=True,
            default=("reference",),
-           help="Broker to measure: reference, rabbitmq (which must be installed), or simulated: the bundled broker at "
-                "virtual time, on 16 cores. Repeatable; brokers take turns."),
+           help="Broker to measure: reference, rabbitmq (which must be installed), or at virtual time, on 16 cores: the "
+                "bundled broker (simulated) or a model of RabbitMQ. Repeatable; brokers take turns."),
     option("--layout", "layouts", section="Target", metavar="NAME|all", multiple=True, default=("all",),
            help="Layouts of drives for findings that compare layouts. Repeatable."),
     option("--hours", section="Timing", type=click.FloatRange(min=0, min_open=True), default=3.0,

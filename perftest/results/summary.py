@@ -240,6 +240,8 @@ class BrokerUse:
         if isinstance(written, int):
             self._segments.add(place, t_ns, written)
         for drive in record.get("drives") or ():
+            if "segments_written" in drive:
+                self._segments.add(f"{place}/{drive['name']}", t_ns, drive["segments_written"])
             if "busy_ns" in drive:
                 self._drives.add(f"{place}/{drive['name']}", t_ns, drive["busy_ns"])
 

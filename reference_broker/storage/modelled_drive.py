@@ -22,7 +22,7 @@ from reference_broker.storage.drives.catching_up import CatchingUp
 from reference_broker.storage.drives.journal import JournaledFile, JournalModel
 from reference_broker.storage.drives.model import DriveModel, InstanceCap
 from reference_broker.storage.drives.profiles import DriveProfile
-from reference_broker.storage.drives.punctuality import Punctuality, median_ns
+from reference_broker.storage.drives.punctuality import BusyTime, Punctuality, median_ns
 from reference_broker.storage.precise_sleep import sleep_until
 
 RESERVE: Final = 256 << 20
@@ -61,7 +61,7 @@ class ModelledDrive:
         self._now_ns = now_ns
         self._thread = _Thread()
         self._latest_ns = 0
-        self._busy_ns = self._busy_until_ns = 0
+        self._busy = BusyTime()
         self._sleep_until = sleep_until
         self._lock = threading.Lock()
         self._room: int | None = None
@@ -176,7 +176,7 @@ class ModelledDrive:
                 "failing": self._failing,
                 **self._punctuality.figures(),
                 "commits": self._journal.commits,
-                "busy_ns": self._busy_ns,
+                "busy_ns": self._busy.ns,
                 "purposes": {name: {key: counts[key] for key in COUNTED} for name, counts in self.purposes.items()},
             }
             if profile.credit_tokens:
@@ -209,8 +209,7 @@ class ModelledDrive:
             purpose[kind] += 1
             began_ns = self._time_ns()
             over_ns = operation(began_ns)
-            self._busy_ns += max(over_ns - max(began_ns, self._busy_until_ns), 0)
-            self._busy_until_ns = max(over_ns, self._busy_until_ns)
+            self._busy.add(began_ns, over_ns)
         if over_ns <= began_ns:
             return
         woke_ns = self._sleep_until(over_ns)

@@ -179,6 +179,7 @@ def test_drive_of_a_profile_answers_when_its_model_says(tmp_path: Path) -> None:
         burst = 25  # tokens of 100 ms that may be used at once
         assert took_ns >= (60 - burst) * 4_000_000
         assert status["punctuality"]["operations"] > 0
+        assert (60 - burst) * 4_000_000 <= status["busy_ns"] <= took_ns + 100_000_000
         with pytest.raises(DriveError, match="no profile 'floppy'"):
             drives.ask(drive, op="profile", profile="floppy")
     finally:

@@ -16,6 +16,7 @@ import pytest
 from infra import control, drives, fuse_layout, local_cluster
 from infra.cleaning import CleanupOutcome, clean
 from infra.drives import DriveError
+from infra.fuse_drives import segments_written
 from infra.layout import PlacedDrive, PlacedLayout
 from infra.mounts import mounts_below
 from infra.node_process import wait
@@ -53,6 +54,15 @@ def place(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path
     clean(tmp_path, kept=True)
     assert not mounts(tmp_path)
+
+
+def test_segments_are_counted_by_the_numbers_of_each_queue(tmp_path: Path) -> None:
+    """Old segments of a queue go, so the files that are left would tell less."""
+    for queue, names in (("q1", ("00000003.segment", "00000004.segment")), ("q2", ("00000001.segment", "config"))):
+        (tmp_path / queue).mkdir()
+        for name in names:
+            (tmp_path / queue / name).touch()
+    assert segments_written(tmp_path) == 5
 
 
 def test_a_layout_without_fuse_drives_stays_as_it_is(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ from reference_broker.storage.block_device.protocol import Op, Request
 from reference_broker.storage.block_device.shared_bandwidth import SharedBandwidth
 from reference_broker.storage.drives.model import DriveModel
 from reference_broker.storage.drives.profiles import PROFILES, DriveProfile, profile_problems
-from reference_broker.storage.drives.punctuality import Punctuality, weighty_ns
+from reference_broker.storage.drives.punctuality import BusyTime, Punctuality, weighty_ns
 
 EXIT_REFUSED: Final = 3
 _EARLY_NS: Final = 25_000
@@ -60,6 +60,7 @@ class BlockServer:
         self._waiting: list[tuple[int, int, int, bytes]] = []
         """Until when, number of the request, how long it should last, and the answer."""
         self._punctuality = Punctuality(weighty_ns)
+        self._busy = BusyTime()
         self._configured: DriveProfile | None = None
         """The first profile that was set."""
         self._bought: DriveProfile | None = None
@@ -108,6 +109,7 @@ class BlockServer:
     def _transfer(self, request: Request) -> None:
         now_ns = time.monotonic_ns()
         outcome, body = self._carry_out(request, now_ns)
+        self._busy.add(now_ns, outcome.done_ns)
         octets = protocol.answer(request.unique, b"" if outcome.errno else body, outcome.errno)
         if outcome.done_ns <= now_ns:
             self._send(octets)
@@ -239,6 +241,7 @@ class BlockServer:
             "counts": asdict(self._disk.counts),
             "faults": asdict(self._disk.faults),
             "profile": self._model.profile.name if self._model is not None else None,
+            "busy_ns": self._busy.ns,
             "punctuality": self._punctuality.figures(),
         }
 

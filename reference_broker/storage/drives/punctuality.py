@@ -64,6 +64,19 @@ def weighty_ns(lengths: Times) -> int:
     return lengths.weighty(0.5)
 
 
+class BusyTime:
+    """The time in which a drive has something to do, however much at once."""
+
+    def __init__(self) -> None:
+        self.ns = 0
+        self._until_ns = 0
+
+    def add(self, began_ns: int, over_ns: int) -> None:
+        """An operation. Operations come in the order in which they begin."""
+        self.ns += max(over_ns - max(began_ns, self._until_ns), 0)
+        self._until_ns = max(over_ns, self._until_ns)
+
+
 class Punctuality:
     """The operations of one drive since its profile was set: other lengths would judge them wrongly."""
 

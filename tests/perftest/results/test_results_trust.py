@@ -414,6 +414,9 @@ def test_segments_add_up_over_nodes_and_the_busiest_drive_counts() -> None:
     use = BrokerUse.of(sample(node, t, t // 2, busy) for t in range(11) for node, busy in (("a", 250), ("b", 750)))
     assert use.segments_written(start, end) == 6
     assert use.drive_busy(start, end) == 0.75
+    drives = [[{"name": "d", "segments_written": t}] for t in range(11)]
+    on_fuse = [{"t_ns": t * 10**9, "node": "a", "pid": 1, "drives": drives[t]} for t in range(11)]
+    assert BrokerUse.of(on_fuse).segments_written(start, end) == 6
     silent = BrokerUse.of([{"t_ns": t * 10**9, "node": "a", "pid": 1} for t in range(11)])
     assert silent.segments_written(start, end) is None and silent.drive_busy(start, end) is None
 
