@@ -26,8 +26,8 @@ _HOUR_S = 3600.0
 _own_options = options(
     option("--broker", "brokers", section="Target", type=click.Choice(_BROKERS), multiple=True,
            default=("reference",),
-           help="Broker to measure: reference, rabbitmq (which must be installed), or at virtual time, on 16 cores: the "
-                "bundled broker (simulated) or a model of RabbitMQ. Repeatable; brokers take turns."),
+           help="Broker to measure: reference, rabbitmq (which must be installed), or, at virtual time on 16 cores, "
+                "the bundled broker (simulated) or a model of RabbitMQ. Repeatable; brokers take turns."),
     option("--layout", "layouts", section="Target", metavar="NAME|all", multiple=True, default=("all",),
            help="Layouts of drives for findings that compare layouts. Repeatable."),
     option("--hours", section="Timing", type=click.FloatRange(min=0, min_open=True), default=3.0,

@@ -31,6 +31,7 @@ _OF_THE_COMMAND: Final = {
     "uris": "a workload names no broker; use `perftest sweep FILE -H URIS`",
     "cluster": "a workload names no broker; use `perftest sweep FILE --cluster DIRECTORY`",
     "broker": "write `cluster: {broker: NAME}` into the workload, or use `perftest sweep FILE --broker NAME`",
+    "rabbitmq_home": "use `perftest sweep FILE --broker rabbitmq --rabbitmq-home DIR`",
     "layout": "a workload places no files; use `perftest sweep FILE --layout LAYOUT`",
     "at": "actions of a workload stand in its file: write them below timeline",
     "id": "a run is named after its workload; change the key name",

@@ -17,8 +17,8 @@ from perftest.reproduction.experiments import Experiment
 START_S: Final = {"reference": 6.0, "rabbitmq": 30.0}
 """Time that a cluster takes to start and to stop, by broker."""
 SIMULATED: Final = "simulated"
-SIMULATED_COST: Final = 12.0
-"""Seconds of the simulating process for a simulated second."""
+SIMULATED_COST: Final = {SIMULATED: 4.0}
+"""Seconds of a core for a simulated second, by broker; half of that for a model of another broker."""
 GIVEN_UP: Final = 2
 """Failures after which a trial is not tried again."""
 
@@ -139,7 +139,9 @@ def _round(
 
 def _trial_s(experiment: Experiment, broker: str, limits: TrialLimits) -> float:
     virtual_s = experiment.trial_s(limits.step_s)
-    return virtual_s * SIMULATED_COST if broker.startswith(SIMULATED) else virtual_s + START_S.get(broker, 6.0)
+    if broker.startswith(SIMULATED):
+        return virtual_s * SIMULATED_COST.get(broker, 2.0)
+    return virtual_s + START_S.get(broker, 6.0)
 
 
 class _Known:

@@ -320,6 +320,7 @@ def rows_of(manifest: Mapping[str, Any], tally: Tally, broker: BrokerUse) -> lis
     planned = [(step, group) for steps in at_once for step, group in zip(steps, loads, strict=True)]
     return [
         step_row(step, totals, known, cores_of(manifest), loop=step_loop(step, loads[group]), group=group)
+        | _happened(totals, broker)
         for step, group in planned
         if (totals := _seen(tally, step, group, interval_ns)) is not None
     ]
@@ -384,7 +385,6 @@ def step_row(
         "worker_cpu_us_per_message": _us_per(counts["worker_cpu_ns"], messages),
         "broker_cpu_us_per_message": _us_per(broker.used_ns(totals.start_ns, totals.end_ns), messages),
         "link_bodies": _bodies(broker.sent_bytes(totals.start_ns, totals.end_ns), counts["published_bytes"]),
-        **_happened(totals, broker),
         "worker_wait_share": round(totals.wait_share, 4),
         "loop_lag_ns": totals.loop_lag_ns,
         "gc_collections": totals.gc_collections,
