@@ -40,12 +40,11 @@ def made(layout: PlacedLayout, parent: Path, nodes: Sequence[str]) -> Iterator[P
                 undo.callback(drives.remove, drive)
             yield _on(layout, place)
     finally:
-        if not mounts_below(place):  # else a drive could not be taken apart, and the next cleaning tries again
+        is_free = not mounts_below(place)  # else a drive could not be taken apart, and the next cleaning tries again
+        if is_free:
             with contextlib.suppress(OSError):
                 place.rmdir()
-            register.forget(UndoKind.DIRECTORY, str(place))
-        else:
-            register.release(UndoKind.DIRECTORY, str(place))
+        register.settle(UndoKind.DIRECTORY, str(place), is_gone=is_free)
 
 
 def keep(layout: PlacedLayout, directory: Path, nodes: Sequence[str], *, is_new: bool) -> PlacedLayout:

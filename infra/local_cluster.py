@@ -59,6 +59,7 @@ from infra.node_process import (
     last_words,
     log_size,
     mark,
+    marked,
     send,
     spawn,
     start_time,
@@ -351,11 +352,10 @@ def _until_removed(planned: Cluster, on_drives: Sequence[Path]) -> Iterator[None
     try:
         yield
     finally:
-        register.forget(UndoKind.PROCESSES, mark(planned))
+        register.settle(UndoKind.PROCESSES, mark(planned), is_gone=not any(marked(mark(planned))))
         for place in places:
             shutil.rmtree(place, ignore_errors=True)
-            if not place.exists():  # else something is mounted there, and the next cleaning says so
-                register.forget(UndoKind.DIRECTORY, str(place))
+            register.settle(UndoKind.DIRECTORY, str(place), is_gone=not place.exists())
 
 
 def _note(register: Register, kind: UndoKind, name: str) -> None:

@@ -28,6 +28,8 @@ SET_BY_HAND: Final = (
 )  # fmt: skip
 """Keys of ``node.json`` that only people set. A start keeps them as they are."""
 STOP_GRACE_S: Final = 5.0
+_KILLED_S: Final = 30.0
+"""Longest wait for a process after SIGKILL: until its last request to a drive has an answer."""
 MARK: Final = "PERFTEST_BELONGS_TO"
 """The variable in the environment of a started process that names its cluster or host. Its children inherit the mark,
 so a process is found even if its starter died before it could write a pid down."""
@@ -172,7 +174,8 @@ def end(nodes: Sequence[Node], grace_s: float) -> None:
 
 
 def end_children(children: Sequence[subprocess.Popen[bytes]]) -> None:
-    """End child processes with SIGTERM, and with SIGKILL if they do not end in time."""
+    """End child processes with SIGTERM, and with SIGKILL if they do not end in time. Raises :class:`ClusterError` if
+    one stays even so: it waits for a drive that hangs."""
     for child in children:
         if child.stdin is not None:
             child.stdin.close()
@@ -184,7 +187,12 @@ def end_children(children: Sequence[subprocess.Popen[bytes]]) -> None:
             child.wait(max(deadline - time.monotonic(), 0.1))
         except subprocess.TimeoutExpired:
             child.kill()
-            child.wait()
+    for child in children:
+        try:
+            child.wait(_KILLED_S)
+        except subprocess.TimeoutExpired as error:
+            what = "a node does not end, not even after SIGKILL"
+            raise ClusterError(what, f"pid {child.pid}", "its drive may hang: see what it waits for") from error
 
 
 def start_time(pid: int) -> int | None:

@@ -146,21 +146,13 @@ def running(
         yield cluster.start(say)
     finally:
         alive = cluster.stop()
-        _forget_or_release(register, UndoKind.PROCESSES, str(directory), is_gone=not alive)
+        register.settle(UndoKind.PROCESSES, str(directory), is_gone=not alive)
         for made in cluster.made:
             shutil.rmtree(made, ignore_errors=True)
-            _forget_or_release(register, UndoKind.DIRECTORY, str(made), is_gone=not made.exists())
+            register.settle(UndoKind.DIRECTORY, str(made), is_gone=not made.exists())
         if alive:
             fix = "its drive may hang: see what it waits for"
             raise RabbitMQError("a process of the RabbitMQ does not end", f"pid {alive[0].pid}", fix)
-
-
-def _forget_or_release(register: Register, kind: UndoKind, name: str, *, is_gone: bool) -> None:
-    """What stays is left to the next cleaning, which says why if it stays again."""
-    if is_gone:
-        register.forget(kind, name)
-    else:
-        register.release(kind, name)
 
 
 class _Cluster:

@@ -103,6 +103,13 @@ class Register:
         with contextlib.suppress(OSError):  # other entries, or no folder
             self._folder.rmdir()
 
+    def settle(self, kind: UndoKind, name: str, *, is_gone: bool) -> None:
+        """Forget a thing that is gone. Release a thing that stays: the next cleaning says why if it stays again."""
+        if is_gone:
+            self.forget(kind, name)
+        else:
+            self.release(kind, name)
+
     def entries(self) -> tuple[list[UndoEntry], list[Path]]:
         """All entries, the newest first, because a thing may lie in an older one; and the files that are no entries."""
         found, unreadable = [], []

@@ -30,7 +30,7 @@ def undo_leftovers(out: Path) -> None:
     """Undo what killed commands have left below a results directory, and say on stderr what cannot be undone."""
     for each in cleaning.clean(out):
         if each.outcome is cleaning.CleanupOutcome.FAILED:
-            what = f"what a former command left could not be removed: {each.kind} {each.name}: {each.text}"
+            what = f"what an earlier run left could not be removed: {each.kind} {each.name}: {each.text}"
             tell(three_lines(what, str(out), each.fix))
 
 

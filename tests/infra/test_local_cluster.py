@@ -608,3 +608,33 @@ def test_a_start_without_its_ports_changes_nothing(
     with socket.create_server(("127.0.0.1", base_port + 1)), pytest.raises(ClusterError, match="is in use"):
         local_cluster.start(directory, base_port=base_port)
     assert content(tmp_path) == before and set(tmp_path.rglob("*")) == there
+
+
+class Undead:
+    """A child that ends at no signal, as if it waited for a drive that hangs."""
+
+    stdin = None
+    pid = 77
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def send_signal(self, _number: int) -> None:
+        self.asked.append("continue")
+
+    def terminate(self) -> None:
+        self.asked.append("terminate")
+
+    def kill(self) -> None:
+        self.asked.append("kill")
+
+    def wait(self, timeout: float) -> None:
+        raise subprocess.TimeoutExpired("node", timeout)
+
+
+def test_a_node_that_does_not_end_is_told() -> None:
+    """Waiting for ever would cost what was measured after the run, and every run behind it."""
+    child = Undead()
+    with pytest.raises(ClusterError, match=r"not even after SIGKILL \(pid 77\)"):
+        node_process.end_children([child])  # type: ignore[list-item]
+    assert child.asked == ["continue", "terminate", "kill"]

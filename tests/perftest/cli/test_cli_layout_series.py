@@ -99,7 +99,7 @@ def test_what_cannot_be_removed_is_said(call: Call, engine: Engine, tmp_path: Pa
     (tmp_path / ".undo").mkdir()
     (tmp_path / ".undo" / "drive-1.json").write_text("{")
     code, _out, err = call(*VARY, "--out", str(tmp_path))
-    assert code == 0 and "what a former command left could not be removed: entry " in err
+    assert code == 0 and "what an earlier run left could not be removed: entry " in err
 
 
 def test_layouts_alone_can_be_varied(call: Call, engine: Engine, tmp_path: Path) -> None:
