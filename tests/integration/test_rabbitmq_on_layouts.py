@@ -37,14 +37,18 @@ cluster:
 """
 PLAIN = ("{directory: 'HERE/disk'}", "{directory: 'HERE/{node}-fast'}")
 FUSE = ("{fuse: {profile: nvme, size: 600MB}}",) * 2
+MODELLED = ("{profile: nvme}", "{figures: {latency: 20us, octets_per_second: 2GB, channels: 8, flush: 1ms}}")
+"""Drives that only nodes of the bundled broker model: a RabbitMQ gets their FUSE twins."""
 NO_FUSE = drives.impossible()
+needs_fuse = pytest.mark.skipif(bool(NO_FUSE), reason=f"no FUSE drives: {NO_FUSE}")
 
 
 @pytest.mark.parametrize(
     ("disk", "fast"),
     [
         pytest.param(*PLAIN, id="directories"),
-        pytest.param(*FUSE, id="fuse", marks=pytest.mark.skipif(bool(NO_FUSE), reason=f"no FUSE drives: {NO_FUSE}")),
+        pytest.param(*FUSE, id="fuse", marks=needs_fuse),
+        pytest.param(*MODELLED, id="modelled", marks=needs_fuse),
     ],
 )
 def test_a_workload_is_measured_on_a_rabbitmq_with_its_layout(tmp_path: Path, disk: str, fast: str) -> None:
@@ -58,9 +62,10 @@ def test_a_workload_is_measured_on_a_rabbitmq_with_its_layout(tmp_path: Path, di
     assert broker["product"] == "RabbitMQ"
     assert broker["layout"].startswith("apart: disk (") and broker["layout"].endswith(") wal; io pool:6")
     modelled = {(drive["node"], drive["name"]): drive for drive in broker.get("drives", ())}
-    assert set(modelled) == ({("node1", "disk"), ("node1", "fast")} if "fuse" in disk else set())
-    for drive in modelled.values():
-        assert drive["profiles"] == ["nvme"] and drive["kind"] == "fuse"
+    assert set(modelled) == ({("node1", "disk"), ("node1", "fast")} if "directory" not in disk else set())
+    for (_node, name), drive in modelled.items():
+        assert drive["profiles"] == ["own" if "figures" in fast and name == "fast" else "nvme"]
+        assert drive["kind"] == "fuse"
     checks = [check["check"] for check in json.loads((run / "result.json").read_text())["trust"]]
     assert ("modelled_drives" in checks) == bool(modelled)
     assert not modelled or modelled["node1", "fast"]["operations"] > 0 < modelled["node1", "fast"]["late_ns_max"]
