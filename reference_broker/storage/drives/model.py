@@ -20,21 +20,40 @@ from reference_broker.storage.drives.profiles import DriveProfile
 _SECOND: Final = 1_000_000_000
 _MILLION: Final = 1_000_000
 _NEVER: Final = -(1 << 62)
+_GAPS_MAX: Final = 16
 _SHARES: Final = (_MILLION, *(round(_MILLION / (1 + 0.3 * log2(depth))) for depth in range(1, 257)))
 """Part of seek and rotation that remains at a queue depth, in millionths. Native command queuing gives a drive of 7200
 revolutions a minute about twice the operations a second at a depth of 8 (generic)."""
 
 
 class InstanceCap:
-    """The bandwidth that the drives of one machine share. Given to the model of each."""
+    """The bandwidth that the drives of one machine share. Given to the model of each.
+
+    An operation may be submitted for a later time: a commit follows the pages before it. Until then the bandwidth is
+    free for other drives, so the cap keeps the gaps between operations.
+    """
 
     def __init__(self, octets_per_second: int) -> None:
         self.octets_per_second = octets_per_second
         self._free_ns = 0
+        self._gaps: list[tuple[int, int]] = []
+        """Times without an operation, in their order."""
 
     def over(self, now_ns: int, octets: int) -> int:
-        """When octets that were submitted now are through."""
-        self._free_ns = max(now_ns, self._free_ns) + octets * _SECOND // self.octets_per_second
+        """When octets that are submitted for this time are through."""
+        length_ns = octets * _SECOND // self.octets_per_second
+        for at, (gap_ns, end_ns) in enumerate(self._gaps):
+            begin_ns = max(gap_ns, now_ns)
+            over_ns = begin_ns + length_ns
+            if over_ns <= end_ns:
+                self._gaps[at : at + 1] = [
+                    part for part in ((gap_ns, begin_ns), (over_ns, end_ns)) if part[0] < part[1]
+                ]
+                return over_ns
+        if now_ns > self._free_ns:
+            self._gaps.append((self._free_ns, now_ns))
+            del self._gaps[:-_GAPS_MAX]
+        self._free_ns = max(now_ns, self._free_ns) + length_ns
         return self._free_ns
 
 

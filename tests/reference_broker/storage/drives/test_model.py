@@ -119,6 +119,30 @@ def test_drives_of_one_machine_share_its_bandwidth() -> None:
     assert abs(max(overs) - 200 * MS) < MS
 
 
+def test_an_operation_for_later_leaves_the_bandwidth_free_until_then() -> None:
+    """A commit of a slow drive is submitted for a later time, and holds up no other drive of the machine."""
+    cap = InstanceCap(250_000_000)
+    slow, quick = (DriveModel(replace(NVME, octets_per_second=250_000_000), cap) for _ in range(2))
+    alone = DriveModel(replace(NVME, octets_per_second=250_000_000)).submit(0, 0, 4096, True)
+    for turn in range(1, 40):
+        slow.submit(turn * 100 * MS, turn * FAR, 8192, True)
+        for at in range(3):
+            begin = (turn - 1) * 100 * MS + (5 + at * 10) * MS
+            assert quick.submit(begin, turn * FAR, 4096, True) - begin == alone
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_shared_bandwidth_is_never_given_twice(seed: int) -> None:
+    """Against an oracle that keeps every operation: none overlaps another, whatever their order."""
+    chance, cap, taken = random.Random(seed), InstanceCap(1_000_000_000), list[tuple[int, int]]()
+    for _ in range(300):
+        octets = chance.randint(1, 1000)
+        over = cap.over(chance.randint(0, 100_000), octets)
+        taken.append((over - octets, over))
+    taken.sort()
+    assert all(before[1] <= after[0] for before, after in pairwise(taken))
+
+
 def test_a_slowed_drive_takes_longer_by_its_factor() -> None:
     for profile in PROFILES.values():
         times = []
