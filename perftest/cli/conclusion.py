@@ -35,6 +35,7 @@ from perftest.results import schema
 from perftest.results.provenance import redact
 from perftest.results.reader import earlier_run
 from perftest.results.writer import RunWriter
+from perftest.spec.expected.slo import highest_held
 
 
 class Conclusion:
@@ -82,6 +83,7 @@ class Conclusion:
         yield wrapped([str(recovery["text"]) for recovery in writer.recoveries], width)
         yield from self._details()
         yield "\n".join(verdict.sentence() for verdict in writer.verdicts)
+        yield wrapped([highest_held(writer.verdicts, rows)], width)
         words = [knee_sentence(rows), *([] if writer.valid else [INVALID]), *doubts(writer.trust)]
         yield wrapped(words[:1], width)
         yield wrapped(words[1:], width)

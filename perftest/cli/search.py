@@ -166,7 +166,7 @@ def _asked(
     plan = with_broker(plan, broker)
     no_home_without([plan.cluster.broker], rabbitmq_home, targets, cluster)
     objectives, problems = [], check_plan(plan, lambda field: f"--{field.replace('_', '-')}")
-    for text in slos:
+    for text in slos or plan.objectives:
         try:
             objectives.append(parse_objective(text))
         except UnitError as error:

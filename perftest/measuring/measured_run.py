@@ -20,6 +20,7 @@ from perftest.measuring.session import RunSession
 from perftest.measuring.session_options import Options
 from perftest.results.errors import RunNotWritableError
 from perftest.results.writer import JudgedFindings, RunWriter
+from perftest.spec.expected.slo import parse_objective
 from perftest.spec.plan import Plan
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def _run_plan(plan: Plan, options: Options, interrupts: Interrupts) -> Ran:
             options.load_from.measure_round_trips(node_addresses(plan, cluster))
         writer = RunWriter(options.out, plan, options.command or ["perftest", *sys.argv[1:]])
         with writer.recording(), interrupts.ignored_after():
-            writer.objectives = options.objectives
+            writer.objectives = options.objectives or tuple(map(parse_objective, plan.objectives))
             writer.judge_findings = None if options.is_round else _judge_of(writer)
             writer.legacy = _legacy(writer) if options.legacy_latency else None
             if options.load_from is not None:

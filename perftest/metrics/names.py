@@ -2,7 +2,7 @@
 
 Objectives, findings, rounds, comparisons and histories read and print metrics by this grammar::
 
-    metric     = latency "." statistic | rate | count | "broker_cpu" | "link_bodies" | evidence
+    metric     = latency "." statistic | rate | count | "broker_cpu" | "link_bodies" | evidence | "recovery" | "gap"
     latency    = "confirm" | "e2e" | "confirm_service" | "e2e_service" | "lag" | "ack"
     statistic  = "p50" | "p75" | "p95" | "p99" | "p99.9" | "p99.99" | "mean" | "max"
     rate       = "rate" | "intended" | "published" | "confirmed" | "delivered"
@@ -16,6 +16,8 @@ broker's nodes, in multiples of the published bodies. Both stay unmeasured if th
 shows that a step tried what it is about: ``backlog`` is the messages by which publishers outran consumers in the step,
 ``segments_written`` the segment files that the nodes wrote, ``drive_busy`` the part of the step (0 to 1) in which the
 busiest modelled drive had something to do.
+``recovery`` is the longest time after an action of the timeline until confirms are back at 90 % of their rate, and
+``gap`` the longest time without a confirm after an action.
 
 Other spellings (``e2e p99``, ``e2e_sched p99``, ``delivered/s``, ``p999``) are read, and never printed.
 """
@@ -61,6 +63,10 @@ EVIDENCE: Final = ("backlog", "segments_written", "drive_busy")
 DRIVE_BUSY: Final = EVIDENCE[-1]
 LINK_BODIES: Final = "link_bodies"
 BROKER_CPU: Final = "broker_cpu"
+RECOVERY: Final = "recovery"
+GAP: Final = "gap"
+AFTER_ACTIONS: Final = (RECOVERY, GAP)
+"""Times that only a step with an action of the timeline has."""
 
 METRICS: Final = (
     *(f"{latency}.{statistic}" for latency in LATENCIES for statistic in STATISTICS),
@@ -70,6 +76,7 @@ METRICS: Final = (
     BROKER_CPU,
     LINK_BODIES,
     *EVIDENCE,
+    *AFTER_ACTIONS,
 )
 """All metrics."""
 COMPARED: Final = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -324,6 +324,35 @@ def rows_of(manifest: Mapping[str, Any], tally: Tally, broker: BrokerUse) -> lis
         for step, group in planned
         if (totals := _seen(tally, step, group, interval_ns)) is not None
     ]
+
+
+def with_recoveries(rows: Sequence[dict[str, Any]], recoveries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The rows with ``recovery_ns`` and ``gap_ns``: the longest times of all ``recovery`` events of their steps, until
+    the rate was back and without a confirm. If nothing was confirmed before an action, its first confirm counts for the
+    rate. A step without an action has neither. A time is None if it is unknown of all actions, and the first also if
+    the rate was not back after the last action."""
+    found = []
+    for row in rows:
+        own = [each for each in recoveries if _step_of(rows, each["acted_ns"]) == row["step"]]
+        back = [each["first_confirm_s" if each["rate_before"] is None else "back_s"] for each in own]
+        gaps = [each["outage_s"] for each in own if each["outage_s"] is not None]
+        times = {
+            "recovery_ns": _longest_ns(back) if back and back[-1] is not None else None,
+            "gap_ns": _longest_ns(gaps),
+        }
+        found.append(row | (times if own else {}))
+    return found
+
+
+def _step_of(rows: Sequence[Mapping[str, Any]], at_ns: int) -> int:
+    """The number of the step at a moment. The time before the first row is of the first."""
+    begun = [row for row in rows if row["start_ns"] <= at_ns]
+    return int(max(begun, key=lambda row: row["start_ns"])["step"] if begun else rows[0]["step"])
+
+
+def _longest_ns(times_s: Iterable[float | None]) -> int | None:
+    known = [time_s for time_s in times_s if time_s is not None]
+    return round(max(known) * 1e9) if known else None
 
 
 def background_rows_of(manifest: Mapping[str, Any], tally: Tally) -> list[dict[str, Any]]:

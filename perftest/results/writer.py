@@ -37,7 +37,7 @@ from perftest.results.integrity import FILES, Damages, Sum, sealed, sum_of, sums
 from perftest.results.modelled_drives import DriveRecords
 from perftest.results.provenance import host_facts, redact, redact_command, tool_facts
 from perftest.results.run_checks import Disturbances
-from perftest.results.summary import Tally, background_rows_of, happened_in, rows_of, run_loop
+from perftest.results.summary import Tally, background_rows_of, happened_in, rows_of, run_loop, with_recoveries
 from perftest.results.taken import TakenFromQueues
 from perftest.results.trust import Check
 from perftest.results.trust_list import TRUST, is_valid, result_of
@@ -354,6 +354,7 @@ class RunWriter:
             self.manifest["broker"]["drives"] = drives
         self.manifest["hosts"] = with_clocks(self.manifest["hosts"], self._clocks.rows())
         rows = rows_of(self.manifest, self.tally, self._follower.nodes)
+        rows = with_recoveries(rows, self.recoveries)
         rows = self._follower.with_noise(self._follower.with_host_cpu(rows, self.manifest, self.tally))
         course = self._follower.course(rows, self.manifest, self.tally, Damages())
         self.background_rows = background_rows_of(self.manifest, self.tally)

@@ -17,6 +17,7 @@ from perftest.spec.check_groups import check_groups, group_problems, unreadable_
 from perftest.spec.cluster import faults as faults_of
 from perftest.spec.expand import expand
 from perftest.spec.expected.findings import broken_figure, broken_finding
+from perftest.spec.expected.slo import parse_objective
 from perftest.spec.fields import field_of, key_of
 from perftest.spec.layout import Layout, broken_relations
 from perftest.spec.load import Document
@@ -77,7 +78,16 @@ def check(workload: Workload, document: Document) -> list[Problem]:
     if isinstance(layout := workload.cluster.layout, dict):
         part = document.part(("cluster", "layout"))
         problems += [part.problem(*each) for each in broken_relations(Layout.model_validate(layout))]
+    problems += _objectives(workload, document)
     return [*problems, *times, *group_problems(plan, workload, document, _key), *_findings(plan, document)]
+
+
+def _objectives(workload: Workload, document: Document) -> Iterator[Problem]:
+    for number, text in enumerate(workload.slo):
+        try:
+            parse_objective(text)
+        except UnitError as error:
+            yield document.problem(("slo", number), error.rule, error.fix, text)
 
 
 def _findings(plan: Plan, document: Document) -> Iterator[Problem]:

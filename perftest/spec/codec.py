@@ -56,9 +56,11 @@ def plan_digest(plan: Plan) -> str:
     The addresses of the brokers, the cluster to be started and the hosts of the load are left out: the same workload
     against two clusters, or from other hosts, has one digest. Every field that has its default is left out, too: an
     option that is added later leaves the digests of other runs as they are. So is the routing key of queues that the
-    server names, because the key is drawn for each run. So are the findings, which change nothing that a run does.
+    server names, because the key is drawn for each run. So are findings and objectives, which change nothing that a run
+    does.
     """
-    plan = replace(plan, uris=(), findings=(), published=(), source_title="", cluster=ClusterSpec(), hosts=())
+    said = {"findings": (), "published": (), "source_title": "", "objectives": ()}
+    plan = replace(plan, uris=(), cluster=ClusterSpec(), hosts=(), **said)
     if any(not queue.name for queue in plan.queues):
         plan = plan.changed(publishing=replace(plan.publishing, routing_key=""))
     plain = _by_group(plan, _deviations)

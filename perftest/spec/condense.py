@@ -92,6 +92,7 @@ def workload_of(plan: Plan) -> dict[str, Any]:
         "sweep": _sweep(plan),
         "published": [_deviations(each) for each in plan.published],
         "findings": [{"trend": each.trend.value} | _deviations(each) for each in plan.findings],
+        "slo": list(plan.objectives),
         "step": _timing(step, plan.drain_s),
         "interval": duration(plan.interval_s) if plan.interval_s != 1.0 else None,
         "confirm_timeout": duration(plan.confirm_timeout_s) if plan.confirm_timeout_s != 30.0 else None,

@@ -49,6 +49,7 @@ def expand(workload: Workload, uris: tuple[str, ...], *, quick: bool = False) ->
         workers=workload.workers,
         findings=_findings(workload),
         published=_published(workload),
+        objectives=tuple(workload.slo),
         timeline=tuple(replace(action, at_s=action.at_s * scale) for action in workload.timeline),
         cluster=workload.cluster,
     )

@@ -149,6 +149,9 @@ class Workload(Model):
     findings: Annotated[list[Annotated[Finding, Key("a finding")]], Key("what the source found, as trends")] = Field(
         default_factory=list
     )
+    slo: Annotated[
+        list[str], Key("objectives of the run, as of run --slo: [loss==0, e2e.p99<1s]; a missed one ends it with 4")
+    ] = Field(default_factory=list)
     step: Annotated[Timing, Key("times of each step")]
     quick: Annotated[Timing, Key("times that --quick uses")] = Timing(duration=4.0, warmup=1.0, drain=5.0)
     interval: Annotated[Seconds, Key("time between two records of the measurement: 100ms to 1m")] = 1.0

@@ -171,9 +171,9 @@ class Plan:
     ``-p``. It is not deleted after the run.
 
     ``workers`` is the number of processes for the clients of each measured group; 0 lets the engine choose.
-    ``findings`` are the source's findings, and ``published`` its figures; neither affects the run. ``timeline`` are
-    actions on the nodes of the local cluster while the plan runs. ``cluster`` is what is started if no broker is named.
-    ``hosts`` are the hosts that generate the load; without any, this machine does.
+    ``findings`` are the source's findings, ``published`` its figures, and ``objectives`` what a run has to reach; none
+    affects the run. ``timeline`` are actions on the nodes of the local cluster while the plan runs. ``cluster`` is what
+    is started if no broker is named. ``hosts`` are the hosts that generate the load; without any, this machine does.
 
     Most runs have one measured group, and most readers of a plan mean this group: :attr:`load`, and the properties
     named as its fields.
@@ -197,6 +197,7 @@ class Plan:
     workers: int = 0
     findings: tuple[Finding, ...] = ()
     published: tuple[StatedFigure, ...] = ()
+    objectives: tuple[str, ...] = ()
     timeline: tuple[TimedAction, ...] = ()
     cluster: ClusterSpec = field(default_factory=ClusterSpec)
     hosts: tuple[LoadHost, ...] = ()

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from perftest.metrics.figures import three_figures
 from perftest.metrics.names import (
+    AFTER_ACTIONS,
     BROKER_CPU,
     DRIVE_BUSY,
     LATENCIES,
@@ -97,8 +98,8 @@ def any_of(metric: str) -> Objective:
 
 
 def is_time(metric: str) -> bool:
-    """Whether values of this metric are times: a latency, or CPU time."""
-    return "." in metric or metric == BROKER_CPU
+    """Whether values of this metric are times: a latency, CPU time, or the time of a recovery."""
+    return "." in metric or metric in (BROKER_CPU, *AFTER_ACTIONS)
 
 
 def _limit(metric: str, value: str) -> float:
@@ -123,6 +124,24 @@ def judge(objectives: Sequence[Objective], rows: Sequence[Row], ledger: Mapping[
     return verdicts
 
 
+def highest_held(verdicts: Sequence[Verdict], rows: Sequence[Row]) -> str:
+    """The highest rate of all steps that met each objective, in a sentence; empty for a run of one step, and without
+    objectives for steps. Objectives about the whole run do not count."""
+    of_steps = [verdict for verdict in verdicts if verdict.label]
+    if len(rows) < 2 or not of_steps:
+        return ""
+    missed = {verdict.label for verdict in of_steps if not verdict.met}
+    held = [row for row in rows if row["label"] not in missed]
+    if not held:
+        return "no step met all objectives"
+    rate = parse_objective(f"{RATE}>0")
+    best = max(held, key=lambda row: measured(rate, row) or 0.0)
+    return (
+        f"the highest rate that met all objectives: {shown(rate, measured(rate, best))} at {best['label']}"
+        f" ({len(held)} of {len(rows)} steps met them)"
+    )
+
+
 def measured(objective: Objective, row: Row) -> float | None:
     """The value of an objective's metric in a step; None if it was not measured."""
     latency, dot, statistic = objective.metric.partition(".")
@@ -138,7 +157,8 @@ def measured(objective: Objective, row: Row) -> float | None:
     if objective.metric == BROKER_CPU:
         cpu_us = row.get("broker_cpu_us_per_message")
         return None if cpu_us is None else float(cpu_us) * 1e3
-    name = f"{objective.metric}_per_s" if objective.metric in RATES else objective.metric
+    unit = "_per_s" if objective.metric in RATES else "_ns" if objective.metric in AFTER_ACTIONS else ""
+    name = f"{objective.metric}{unit}"
     return None if row.get(name) is None else float(row[name])
 
 

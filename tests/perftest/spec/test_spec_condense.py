@@ -48,6 +48,7 @@ loads = st.builds(
     size_bytes=counts,
     ack_after_ms=counts,
     consumer_latency_us=counts,
+    failing=st.floats(0, 1),
     publishers=counts,
     consumers=counts,
     persistent=st.booleans(),
@@ -194,6 +195,7 @@ def plans(draw: st.DrawFn) -> Plan:
         connecting=draw(connectings),
         background=draw(backgrounds),
         workers=draw(counts),
+        objectives=draw(st.lists(st.sampled_from(["loss==0", "e2e.p99<1s"]), max_size=2).map(tuple)),
     )
     own = draw(st.lists(groups, max_size=2))
     beside = [replace(each, steps=tuple(replace(step, settings=each.steps[0].settings) for step in plan.steps))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from perftest.metrics.names import METRICS
-from perftest.spec.expected.slo import any_of, judge, parse_objective
+from perftest.spec.expected.slo import any_of, highest_held, judge, parse_objective
 from perftest.spec.units import UnitError
 
 
@@ -23,6 +23,8 @@ def row(**changes: Any) -> dict[str, Any]:
         "confirmed_per_s": 0.0,
         "nacked": 2,
         "broker_cpu_us_per_message": 40.0,
+        "recovery_ns": 1_500_000_000,
+        "gap_ns": None,
         "latency": {"e2e": latency, "e2e_sched": {**latency, "p99_ns": 5_000_000, "max_ns": 9_000_000}},
     }
     return {**plain, **changes}
@@ -49,6 +51,8 @@ LEDGER = {"lost": 0, "duplicated": 3}
         ("damaged==0", None, False),
         ("link_bodies<2.2", None, False),  # a broker that does not tell it
         ("broker_cpu<=40us", 40_000, True),
+        ("recovery<2s", 1_500_000_000, True),
+        ("gap<1s", None, False),  # it is not known after any action
     ],
 )
 def test_a_verdict_is_of_what_was_measured(text: str, value: float | None, met: bool) -> None:
@@ -56,6 +60,19 @@ def test_a_verdict_is_of_what_was_measured(text: str, value: float | None, met: 
     (verdict,) = judge([parse_objective(text)], [row()], LEDGER)
     assert (verdict.value, verdict.met) == (value, met)
     assert ("missed" in verdict.sentence()) is not met
+
+
+def test_the_answer_of_a_ladder_is_its_highest_rate_that_met_everything() -> None:
+    """Whichever step that is, and whatever the order."""
+    rows = [row(label=f"rate={n}", delivered_per_s=float(n), nacked=n // 300) for n in (200, 100, 400)]
+    objectives = [parse_objective(text) for text in ("nacked==0", "loss==0")]
+    assert highest_held(judge(objectives, rows, LEDGER), rows) == (
+        "the highest rate that met all objectives: 200 msg/s at rate=200 (2 of 3 steps met them)"
+    )
+    assert highest_held(judge(objectives, rows[2:], LEDGER), rows[2:]) == ""
+    never = judge([parse_objective("nacked>9")], rows, LEDGER)
+    assert highest_held(never, rows) == "no step met all objectives"
+    assert highest_held(judge(objectives[1:], rows, LEDGER), rows) == ""
 
 
 def test_without_consumers_the_rate_is_that_of_publishing() -> None:
