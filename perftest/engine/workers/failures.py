@@ -40,6 +40,7 @@ _CHANNEL_FIXES: Final = (
         "acknowledge sooner (-A, --ack-interval-ms), or raise consumer_timeout in the broker's configuration",
     ),
     (406, "max size", "publish smaller messages (-s), or raise max_message_size in the broker's configuration"),
+    (406, "unsupported queue type", "use a type that this broker has; keyed queues are of the bundled broker"),
     (406, "user_id", "leave out the property userId (-mp), or let it be the user that logs in"),
     (406, "expiration", "write the property expiration (-mp) as a whole number of milliseconds"),
     (406, "delivery tag", "see the broker's log: it does not know a message that it delivered"),

@@ -276,6 +276,7 @@ def test_exclusive_queues_are_declared_by_the_connection_that_uses_them(stub: Mo
         ),
         (406, "PRECONDITION_FAILED - inequivalent arg 'durable' for queue 'a' in vhost '/'", "other properties"),
         (406, "PRECONDITION_FAILED - delivery acknowledgement on channel 1 timed out", "consumer_timeout"),
+        (406, "PRECONDITION_FAILED - invalid arg 'x-queue-type': \"unsupported queue type 'keyed'\"", "bundled broker"),
         (406, "PRECONDITION_FAILED - message size 134217729 is larger than configured max size", "max_message_size"),
         (406, "PRECONDITION_FAILED - invalid expiration 'soon': no_integer", "milliseconds"),
         (403, "ACCESS_REFUSED - access to exchange 'x' in vhost '/' refused for user 'u'", "this exchange"),
