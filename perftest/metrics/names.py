@@ -15,9 +15,8 @@ without consumers. ``broker_cpu`` is the broker's CPU time per message. ``link_b
 broker's nodes, in multiples of the published bodies. Both stay unmeasured if the broker does not report them. Evidence
 shows that a step tried what it is about: ``backlog`` is the messages by which publishers outran consumers in the step,
 ``segments_written`` the segment files that the nodes wrote, ``drive_busy`` the part of the step (0 to 1) in which the
-busiest modelled drive had something to do.
-``recovery`` is the longest time after an action of the timeline until confirms are back at 90 % of their rate, and
-``gap`` the longest time without a confirm after an action.
+busiest modelled drive had something to do. ``recovery`` is the longest time after an action of the timeline until
+confirms are back at 90 % of their rate, and ``gap`` the longest time without a confirm after an action.
 
 Other spellings (``e2e p99``, ``e2e_sched p99``, ``delivered/s``, ``p999``) are read, and never printed.
 """

@@ -59,8 +59,8 @@ def plan_digest(plan: Plan) -> str:
     server names, because the key is drawn for each run. So are findings and objectives, which change nothing that a run
     does.
     """
-    said = {"findings": (), "published": (), "source_title": "", "objectives": ()}
-    plan = replace(plan, uris=(), cluster=ClusterSpec(), hosts=(), **said)
+    plan = replace(plan, uris=(), cluster=ClusterSpec(), hosts=())
+    plan = replace(plan, findings=(), published=(), source_title="", objectives=())
     if any(not queue.name for queue in plan.queues):
         plan = plan.changed(publishing=replace(plan.publishing, routing_key=""))
     plain = _by_group(plan, _deviations)
