@@ -78,6 +78,7 @@ class ModelledLog:
         self.batches = 0
         self.octets = 0
         self.segment_octets = 0
+        self.segments_written = 0
         self.files_emptied = 0
         self._new_file = new_file
         self._file = _LogFile(new_file("wal"), first_octets)
@@ -120,6 +121,7 @@ class ModelledLog:
             if (live := min(table.count, table.last - member.snapshot)) > 0:
                 octets = table.octets * live // table.count
                 self.segment_octets += octets
+                self.segments_written += 1
                 member.segment = member.segment or self._new_file("segment")
                 member.segment.append_and_sync(octets, lambda: self._empty(full, tables))
                 return

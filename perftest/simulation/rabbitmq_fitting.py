@@ -21,6 +21,7 @@ from typing import Any, Final
 import psutil
 
 from infra import rabbitmq_cluster
+from perftest.exits import CliError
 from perftest.rabbitmq_model.costs import RabbitCosts
 from perftest.series.sweep_plan import SweepRequest, swept_plan
 from perftest.simulation import calibration
@@ -74,6 +75,8 @@ receive {{times, Times}} ->
 """
 """Within a node: trace when processes get a scheduler and leave it, and write for each process its module, the sum of
 these times, and its reductions."""
+_WATCHED_MAX: Final = 4
+"""Number of times that a load is measured, at most."""
 _CALL_FILES: Final = ("wal", "classic")
 """Kinds of processes whose time on a scheduler includes the time of their file calls."""
 
@@ -128,7 +131,17 @@ def typical(found: Sequence[LoadFigures]) -> LoadFigures:
 
 
 def _measured(broker: rabbitmq_cluster.RabbitMQ, plan: Plan, place: Path) -> LoadFigures:
-    """Clients, and so the leader, are on the first node."""
+    """The figures of a load. On a busy machine, the load may be over before it is watched: then it is measured again.
+    Raises CliError."""
+    for _ in range(_WATCHED_MAX):
+        if (found := _watched(broker, plan, place)) is not None:
+            return found
+    what = f"the load was over before its processes were watched, {_WATCHED_MAX} times"
+    raise CliError(what, "--calibrate", "end what else runs on this machine")
+
+
+def _watched(broker: rabbitmq_cluster.RabbitMQ, plan: Plan, place: Path) -> LoadFigures | None:
+    """The figures of a load; None if it was not watched. Clients, and so the leader, are on the first node."""
     file = place / "times.txt"
     code = _WATCH.format(skip_ms=4000, watch_ms=1500, file=file, modules=", ".join(MODULES))
     watching = Thread(target=broker.control, args=("eval", " ".join(code.split())))
@@ -140,6 +153,8 @@ def _measured(broker: rabbitmq_cluster.RabbitMQ, plan: Plan, place: Path) -> Loa
     messages = row["confirmed_per_s"] * (plan.steps[0].duration_s)
     kinds = kinds_of(file.read_text())
     total = sum(kinds.values())
+    if not total or not messages:
+        return None
     return LoadFigures(
         kinds_us={kind: used[0] / messages * count / total for kind, count in kinds.items()},
         other_us=sum(used[1:]) / len(used[1:]) / messages,

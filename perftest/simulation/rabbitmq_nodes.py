@@ -246,7 +246,8 @@ class RabbitNode:
         wal, io = self.model.wal, self.model.io
         metrics = {
             "wal_batches": wal.batches, "wal_bytes": wal.octets, "wal_files_emptied": wal.files_emptied,
-            "segment_bytes": wal.segment_octets, "snapshots": self.model.snapshots,
+            "segment_bytes": wal.segment_octets, "segments_written": wal.segments_written,
+            "snapshots": self.model.snapshots,
             "io_calls": io.calls, "io_waited_ns_total": io.waited_ns,
         }  # fmt: skip
         metrics |= {f"cpu_{kind}_ns": cpu_ns for kind, cpu_ns in self.cpu_by_kind().items()}
