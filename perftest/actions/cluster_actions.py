@@ -268,14 +268,18 @@ class ClusterActions:
     async def _carry_out(self, timed: TimedAction, node: str, words: str) -> None:
         what = f"{timed.do} {node}{_in_words(timed)}".rstrip()
         began_ns = self._event("action", f"{what}{words}", timed, node)
-        await self._does[timed.do](timed, node)
         facts = {
             "text": f"after {what}",
             "action": str(timed.do),
             "node": node,
             "acted_ns": began_ns,
         }
-        self._recoveries.acted(began_ns, facts)
+        self._recoveries.acted(began_ns, facts)  # now: the step may be over before a long action is
+        try:
+            await self._does[timed.do](timed, node)
+        except ClusterError:
+            self._recoveries.withdraw(facts)
+            raise
 
     def _event(self, kind: str, text: str, timed: TimedAction, node: str) -> int:
         now_ns = self._target.now_ns()

@@ -13,7 +13,7 @@ than :data:`OUTAGE_NS` and more than twice as long as every pause before the act
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any, Final, NamedTuple
@@ -149,6 +149,10 @@ class Recoveries:
     def acted(self, at_ns: int, facts: dict[str, Any]) -> None:
         """An action began. ``facts`` are handed back with its recovery."""
         self._open.append(_Noted(at_ns, facts))
+
+    def withdraw(self, facts: Mapping[str, Any]) -> None:
+        """The action with these ``facts`` failed, so that there is nothing to recover from."""
+        self._open = [noted for noted in self._open if noted.facts is not facts]
 
     def add(self, step: int, phase: Phase, notes: Iterable[Sequence[int]]) -> list[tuple[dict[str, Any], Recovery]]:
         """Take the notes of a worker about an interval; the recoveries that are known now."""

@@ -87,7 +87,7 @@ def test_an_action_ends_with_the_next_and_with_its_step(workers: int) -> None:
     for second in range(10):
         if second == 4:
             recoveries.acted(7 * S, {"node": "b"})
-            recoveries.acted(4 * S + MS, {"node": "a"})  # told when it is done, after the next began
+            recoveries.acted(4 * S + MS, {"node": "a"})  # told after the next
         for _ in range(workers):
             notes = steady(second * S + BEAT, (second + 1) * S, 0 if second == 5 else 20)
             assert not recoveries.add(1, Phase.STEADY, notes)
@@ -107,6 +107,17 @@ def test_the_end_of_the_load_ends_all_actions() -> None:
     recoveries.add(1, Phase.STEADY, steady(3 * S + BEAT, 4 * S))
     assert len(recoveries.add(1, Phase.DRAIN, [])) == 1
     assert not recoveries.add(1, Phase.DRAIN, [])
+
+
+def test_an_action_that_fails_has_no_recovery_and_ends_no_other() -> None:
+    recoveries = Recoveries()
+    failed: dict[str, str] = {}
+    recoveries.acted(2 * S, {"node": "a"})
+    recoveries.acted(3 * S, failed)
+    recoveries.add(1, Phase.STEADY, steady(S, 4 * S))
+    recoveries.withdraw(failed)
+    ((facts, found),) = recoveries.end()
+    assert (facts, found.observed_s) == ({"node": "a"}, pytest.approx(2.0, abs=0.03))
 
 
 def test_a_long_run_keeps_no_more_than_an_action_may_need() -> None:
