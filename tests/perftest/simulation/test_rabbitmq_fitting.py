@@ -72,6 +72,7 @@ def test_the_model_gives_the_figures_of_the_shipped_calibration_again() -> None:
 @pytest.mark.skipif(not rabbitmq_cluster.is_installed(), reason="rabbitmq-server is not installed")
 def test_a_real_rabbitmq_can_be_calibrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rabbitmq_fitting, "ROUNDS", 1)
+    monkeypatch.setattr(rabbitmq_fitting, "MEASURED", 1)
     said: list[str] = []
     found = calibrate(tmp_path, COSTS, said.append)
     assert found.costs.leader_enqueue_ns > 0 and set(found.fit["real"]) == set(LOADS)
