@@ -33,7 +33,7 @@ _own_options = options(
     option("--hours", section="Timing", type=click.FloatRange(min=0, min_open=True), default=3.0,
            help="Time to measure in, at most."),
     option("--step", "step_s", section="Timing", type=DURATION, default="12s",
-           help="Length of each step, 2 s of warm-up included; workloads with actions keep their times."),
+           help="Length of each step, 2 s of warm-up included; workloads with actions run in their short form."),
     option("--rounds", section="Measurement", type=click.IntRange(1), default=3,
            help="Rounds of each workload. After these, undecided findings get more rounds while there is time."),
     option("--rounds-max", section="Measurement", type=click.IntRange(1), default=9,
@@ -90,8 +90,8 @@ def reproduce(
     """Try published findings again, and show which of them hold.
 
     SOURCE is a folder of bundled workloads (flow_control, stress, disks, ...), WORKLOAD a bundled workload or a file.
-    Without either, all bundled workloads with findings run. Shortest workloads run first, round by round, and brokers
-    take turns. The time decides what is left out. Ctrl-C keeps everything measured; --resume goes on.
+    Without either, all bundled workloads with findings or objectives run. Shortest workloads run first, round by round,
+    and brokers take turns. The time decides what is left out. Ctrl-C keeps everything measured; --resume goes on.
     """
     from perftest.reproduction.campaign import Campaign, ReproductionRequest, read
     from perftest.reproduction.experiments import chosen
@@ -220,5 +220,7 @@ def campaign_notes(campaign: Campaign, outcome: CampaignOutcome) -> list[str]:
     record = outcome.first_manifest()
     notes = notes_of(record) if record is not None else []
     limits = campaign.asked.limits
-    notes.append(f"Steps last {limits.step_s:g} s, 2 s of warm-up included; workloads with actions keep their times.")
+    notes.append(
+        f"Steps last {limits.step_s:g} s, 2 s of warm-up included; workloads with actions run in their short form."
+    )
     return notes

@@ -39,7 +39,7 @@ def words_of(trial: FindingTrial, experiment: Experiment, step_s: float, out: Pa
         broker = ["--broker", kind] if kind else []
         return ["simulate", name, *broker, *layout, *machines, *times, "--out", str(out)]
     drives = ["--drives", "fuse"] if trial.layout and trial.broker != "reference" else []
-    times = [] if experiment.is_timed else _times(step_s)
+    times = ["--quick"] if experiment.is_timed else _times(step_s)
     how = ["--broker", trial.broker, *layout, *drives, *times]
     return ["sweep", name, *how, "--out", str(out), "--no-report", "--ui", "none", "--yes"]
 

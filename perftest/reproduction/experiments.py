@@ -11,7 +11,9 @@ from typing import Final
 import workloads
 from perftest.exits import CliError, Exit
 from perftest.measuring.workload_file import find
+from perftest.metrics.names import LEDGER_COUNTS
 from perftest.spec import plan_for
+from perftest.spec.expected.slo import parse_objective
 from perftest.spec.plan import Isolation, Plan
 
 ALL: Final = "all"
@@ -30,8 +32,16 @@ class Experiment:
 
     @property
     def is_timed(self) -> bool:
-        """Whether actions happen at times of the file."""
+        """Whether actions happen at times of the file. Such a workload runs in its short form."""
         return bool(self.plan.timeline)
+
+    @property
+    def objectives(self) -> tuple[str, ...]:
+        """The objectives that count as findings: all of a single step, and those about the whole run of a sweep, whose
+        steps may well be more than the broker holds."""
+        if len(self.plan.steps) == 1:
+            return self.plan.objectives
+        return tuple(each for each in self.plan.objectives if parse_objective(each).metric in LEDGER_COUNTS)
 
     def trial_s(self, step_s: float) -> float:
         """Length of one run in seconds, with steps of ``step_s``."""
@@ -43,15 +53,16 @@ class Experiment:
 
 def chosen(names: Sequence[str], layouts: Sequence[str]) -> list[Experiment]:
     """The experiments of these sources (folders of bundled workloads), workloads or files; of all bundled workloads
-    with findings, if there are none. Raises CliError and SpecError.
+    with findings or objectives, if there are none. Raises CliError and SpecError.
 
     :param layouts: names of layouts for findings that compare layouts; ``all`` for the layouts that they name
     """
     experiments = [_experiment(name, layouts) for name in dict.fromkeys(_named(names))]
-    found = [each for each in experiments if each.plan.findings]
+    found = [each for each in experiments if each.plan.findings or each.objectives]
     if not found:
-        what = f"no finding is stated by {', '.join(names)}"
-        raise CliError(what, "WORKLOAD", "name a workload with findings: (see `perftest workload list`)", Exit.USAGE)
+        what = f"no finding and no objective is stated by {', '.join(names)}"
+        fix = "name a workload with findings: or slo: (see `perftest workload list`)"
+        raise CliError(what, "WORKLOAD", fix, Exit.USAGE)
     return found
 
 
@@ -74,6 +85,7 @@ def _named(names: Sequence[str]) -> list[str]:
 def _experiment(name: str, layouts: Sequence[str]) -> Experiment:
     path = find(name)
     plan = plan_for(path, ())
+    plan = plan_for(path, (), quick=True) if plan.timeline else plan
     compared = dict.fromkeys(title for finding in plan.findings for title in finding.layouts)
     return Experiment(name=name, plan=plan, layouts=_of_titles(list(compared), layouts) if compared else ())
 

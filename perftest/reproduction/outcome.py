@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from perftest.series.judgement import read_named
 from perftest.spec.codec import plan_to_json
 from perftest.spec.expected.slo import Objective, measured, parse_objective
 from perftest.spec.plan import Plan
-from reports.stats.published import LevelFigure, PublishedWorkload, Tried
+from reports.stats.published import LevelFigure, PublishedWorkload, Tried, judged_objectives
 from reports.stats.reproduction import Reproduction, ReproductionOutcome, judge_runs
 
 _DECIDED = (ReproductionOutcome.REPRODUCED, ReproductionOutcome.NOT_REPRODUCED)
@@ -38,10 +39,17 @@ class CampaignOutcome:
         told = [*self._told(pair)]
         if not told:
             return None
-        plan = plan_to_json(self._plan(workload))
+        experiment = self._experiment(workload)
+        plan = plan_to_json(experiment.plan)
+        results = [self._run(path).result or {} for path in self._campaign.runs(pair)]
+        objectives = judged_objectives(experiment.objectives, results)
         compared = {name for finding in plan["findings"] for name in finding["workloads"]}
         others = [each for name in self._named(compared - {plan["name"]}) for each in self._told((name, broker))]
-        return judge_runs(plan, told, others)
+        found = judge_runs(plan, told, others)
+        if found is None:
+            rounds, outcome = len(told), ReproductionOutcome.NOT_ENOUGH_DATA
+            return Reproduction(findings=objectives, rounds=rounds, outcome=outcome)
+        return replace(found, findings=(*found.findings, *objectives))
 
     def is_decided(self, pair: Pair) -> bool:
         """Whether more rounds would change no verdict."""
@@ -72,6 +80,7 @@ class CampaignOutcome:
                 for broker, pair in pairs.items()
             },
             levels=tuple(self._levels(experiment.plan, pairs)),
+            objectives=experiment.objectives,
         )
 
     def _trust(self, pair: Pair) -> Iterator[list[Check]]:
@@ -113,5 +122,5 @@ class CampaignOutcome:
         wanted = set(names)
         return [each.name for each in self._campaign.experiments if each.plan.name in wanted]
 
-    def _plan(self, workload: str) -> Plan:
-        return next(each.plan for each in self._campaign.experiments if each.name == workload)
+    def _experiment(self, workload: str) -> Experiment:
+        return next(each for each in self._campaign.experiments if each.name == workload)

@@ -330,7 +330,7 @@ class PublishedPart:
     source: Sentence
     sentences: tuple[Sentence, ...]
     score: Chart
-    chart: Chart
+    chart: Chart | None
     table: Table
     levels: tuple[Chart, ...]
     chips: tuple[Chip, ...] = ()

@@ -67,6 +67,8 @@ class JudgedClaim:
         """The figures of the claim in words."""
         if self.claim.untried:
             return f"{self.claim.text}: {self.claim.untried}"
+        if not self.is_known and not self.claim.doubt:
+            return self.claim.text
         if not self.is_known:
             return f"{self.claim.text}: {self.claim.doubt}"
         times = "" if self.claim.is_counted else f", {three_figures(self.ratio)} times"

@@ -16,6 +16,7 @@ from reports.pages.tables import table_of
 from reports.pages.trust_words import runs_chip
 from reports.stats.published import (
     NOT_RUN,
+    OBJECTIVE,
     PublishedFinding,
     PublishedSource,
     brokers_of,
@@ -127,8 +128,12 @@ def _part(source: PublishedSource, brokers: Sequence[str], number: int) -> Publi
     )
 
 
-def _chart(source: PublishedSource, brokers: Sequence[str], table: Table, number: int) -> Chart:
-    rows = [_lane(finding, broker) for finding in source.findings for broker in brokers]
+def _chart(source: PublishedSource, brokers: Sequence[str], table: Table, number: int) -> Chart | None:
+    """The ratios of the findings; None if there are only objectives, which have none."""
+    findings = [finding for finding in source.findings if not finding.says.startswith(OBJECTIVE)]
+    rows = [_lane(finding, broker) for finding in findings for broker in brokers]
+    if not rows:
+        return None
     return Chart(
         anchor=f"s{number}-findings",
         title="Measured against claimed",
