@@ -32,23 +32,31 @@ class CampaignOutcome:
     def __init__(self, campaign: Campaign) -> None:
         self._campaign = campaign
         self._runs: dict[Path, Run] = {}
+        self._judged: dict[Pair, tuple[tuple[Path, ...], Reproduction | None]] = {}
+        """The verdicts by workload and broker, with the runs from which they were found."""
 
     def reproduction(self, pair: Pair) -> Reproduction | None:
-        """The verdicts on the findings of a workload on a broker; None without a run."""
+        """The verdicts on the findings of a workload on a broker; None without a run. They are found anew only if there
+        are new runs."""
         workload, broker = pair
+        experiment = self._experiment(workload)
+        compared = {name for finding in experiment.plan.findings for name in finding.workloads}
+        others = [(name, broker) for name in self._named(compared - {experiment.plan.name})]
+        runs = tuple(run for each in (pair, *others) for run in self._campaign.runs(each))
+        if pair not in self._judged or self._judged[pair][0] != runs:
+            self._judged[pair] = runs, self._judge(pair, experiment, others)
+        return self._judged[pair][1]
+
+    def _judge(self, pair: Pair, experiment: Experiment, others: Sequence[Pair]) -> Reproduction | None:
         told = [*self._told(pair)]
         if not told:
             return None
-        experiment = self._experiment(workload)
-        plan = plan_to_json(experiment.plan)
         results = [self._run(path).result or {} for path in self._campaign.runs(pair)]
         objectives = judged_objectives(experiment.objectives, results)
-        compared = {name for finding in plan["findings"] for name in finding["workloads"]}
-        others = [each for name in self._named(compared - {plan["name"]}) for each in self._told((name, broker))]
-        found = judge_runs(plan, told, others)
+        found = judge_runs(plan_to_json(experiment.plan), told, [run for each in others for run in self._told(each)])
         if found is None:
-            rounds, outcome = len(told), ReproductionOutcome.NOT_ENOUGH_DATA
-            return Reproduction(findings=objectives, rounds=rounds, outcome=outcome)
+            outcome = ReproductionOutcome.NOT_ENOUGH_DATA
+            return Reproduction(findings=objectives, rounds=len(told), outcome=outcome)
         return replace(found, findings=(*found.findings, *objectives))
 
     def is_decided(self, pair: Pair) -> bool:
