@@ -195,3 +195,10 @@ def test_published_sweeps_state_what_their_source_found(name: str, kind: str) ->
     plan = plan_for(workloads.path_of(f"flow_control/{name}{kind}"), ())
     assert len(plan.findings) >= 3
     assert all(finding.place for finding in plan.findings)
+
+
+def test_a_finding_about_all_steps_says_nothing_of_a_changed_sweep_with_one() -> None:
+    """A search, or --vary, may leave a single step."""
+    flat = Finding(trend=Trend.FLAT, metric="rate", says="It stays.", steps=LABELS[:1])
+    assert [*broken_finding(flat, LABELS[:1], known=False)] == []
+    assert [rule for _, rule, _, _ in broken_finding(flat, LABELS[:1])] == ["flat takes 2 or more steps, this has 1"]

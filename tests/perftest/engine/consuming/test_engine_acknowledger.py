@@ -28,7 +28,7 @@ class World:
         self.sent: list[tuple[int, int, bool]] = []
         self.commits: list[int] = []
         context: Any = SimpleNamespace(
-            plan=SimpleNamespace(consuming=Consuming(**consuming)),
+            plan=SimpleNamespace(consuming=Consuming(**consuming), seed=1),
             clock=lambda: self.now_ns,
             wakeups=SimpleNamespace(at=lambda when_ns, call: self.timers.append((when_ns, call))),
             recorder=Recorder(),
