@@ -39,9 +39,9 @@ class Experiment:
     def objectives(self) -> tuple[str, ...]:
         """The objectives that count as findings: all of a single step, and those about the whole run of a sweep, whose
         steps may well be more than the broker holds."""
-        if len(self.plan.steps) == 1:
-            return self.plan.objectives
-        return tuple(each for each in self.plan.objectives if parse_objective(each).metric in LEDGER_COUNTS)
+        known = map(parse_objective, self.plan.objectives)
+        is_single = len(self.plan.steps) == 1
+        return tuple(each.text for each in known if is_single or each.metric in LEDGER_COUNTS)
 
     def trial_s(self, step_s: float) -> float:
         """Length of one run in seconds, with steps of ``step_s``."""

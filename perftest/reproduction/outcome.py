@@ -11,6 +11,7 @@ from typing import Any
 
 from perftest.reproduction.campaign import Campaign
 from perftest.reproduction.experiments import Experiment
+from perftest.reproduction.objectives import judged_objectives
 from perftest.reproduction.schedule import Pair
 from perftest.results.claims import layout_title
 from perftest.results.reader import Run
@@ -20,7 +21,7 @@ from perftest.series.judgement import read_named
 from perftest.spec.codec import plan_to_json
 from perftest.spec.expected.slo import Objective, measured, parse_objective
 from perftest.spec.plan import Plan
-from reports.stats.published import LevelFigure, PublishedWorkload, Tried, judged_objectives
+from reports.stats.published import LevelFigure, PublishedWorkload, Tried
 from reports.stats.reproduction import Reproduction, ReproductionOutcome, judge_runs
 
 _DECIDED = (ReproductionOutcome.REPRODUCED, ReproductionOutcome.NOT_REPRODUCED)

@@ -6,9 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from perftest.results.claims import Claim, Finding, Trend
 from perftest.results.trust import Check
-from perftest.spec.expected.slo import parse_objective, shown
 from reports.stats.reproduction import JudgedClaim, JudgedFinding, Reproduction, ReproductionOutcome
 
 
@@ -84,6 +82,8 @@ class PublishedSource:
 
 NOT_RUN: Final = "not run"
 """The word for a finding without a verdict."""
+OBJECTIVE: Final = "Objective: "
+"""The beginning of the sentence of an objective."""
 
 
 def sources_of(workloads: Sequence[PublishedWorkload]) -> list[PublishedSource]:
@@ -103,7 +103,7 @@ def sources_of(workloads: Sequence[PublishedWorkload]) -> list[PublishedSource]:
 
 
 def _said(objectives: Sequence[str]) -> list[dict[str, str]]:
-    return [{"says": f"{OBJECTIVE}{parse_objective(text).text}"} for text in objectives]
+    return [{"says": f"{OBJECTIVE}{text}"} for text in objectives]
 
 
 def _findings(workload: PublishedWorkload) -> Iterator[PublishedFinding]:
@@ -114,31 +114,6 @@ def _findings(workload: PublishedWorkload) -> Iterator[PublishedFinding]:
         }
         says, place = str(plain["says"]), str(plain.get("place") or "")
         yield PublishedFinding(workload=workload, says=says, place=place, brokers=judged)
-
-
-def judged_objectives(texts: Sequence[str], results: Sequence[Mapping[str, Any]]) -> tuple[JudgedFinding, ...]:
-    """The objectives of a workload as findings, by what each run recorded (``result.json``): an objective holds if
-    every valid run met it in every step. An INVALID run says nothing."""
-    return tuple(_objective(text, [result for result in results if result.get("valid")]) for text in texts)
-
-
-def _objective(text: str, results: Sequence[Mapping[str, Any]]) -> JudgedFinding:
-    objective = parse_objective(text)
-    found = [each for result in results for each in result.get("objectives") or () if each["slo"] == objective.text]
-    missed = [each for each in found if not each["met"]]
-    worst = (missed or found or [{}])[0].get("value")
-    outcome = (
-        ReproductionOutcome.NOT_ENOUGH_DATA if not found
-        else ReproductionOutcome.NOT_REPRODUCED if missed else ReproductionOutcome.REPRODUCED
-    )  # fmt: skip
-    words = f"met in {len(found) - len(missed)} of {len(found)} steps" if found else "no valid run judged it"
-    claim = Claim(text=f"{words}: {shown(objective, worst)}" if found else words, doubt="" if found else "INVALID")
-    finding = Finding(trend=Trend.LEVEL, metric=objective.metric, says=f"{OBJECTIVE}{objective.text}")
-    return JudgedFinding(finding=finding, claims=(JudgedClaim(claim=claim, outcome=outcome),), outcome=outcome)
-
-
-OBJECTIVE: Final = "Objective: "
-"""The beginning of the sentence of an objective."""
 
 
 def trust_of(sources: Sequence[PublishedSource]) -> list[Sequence[Check]]:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from perftest.results.trust import Check, Status
-from reports.stats.published import PublishedWorkload, Tried, judged_objectives
-from reports.stats.reproduction import Reproduction, judge
+from reports.stats.published import PublishedWorkload, Tried
+from reports.stats.reproduction import judge
 
 STEPS = ("s=1", "s=2")
 RISES = {"trend": "rises", "metric": "rate", "says": "It rises.", "steps": STEPS, "factor": 2}
@@ -36,13 +36,3 @@ def tried(rates: Sequence[float], *, valid: bool = True) -> Tried:
 
 def workload(**brokers: Tried) -> PublishedWorkload:
     return PublishedWorkload(name="one/rates", plan=PLAN, brokers=brokers)
-
-
-def asserted(*met: bool, valid: bool = True) -> PublishedWorkload:
-    """A workload with one objective and no finding, met or missed in each of several runs."""
-    verdicts = [{"slo": "recovery<15s", "value": 4e9 if each else 20e9, "met": each} for each in met]
-    results = [{"valid": valid, "objectives": [each]} for each in verdicts]
-    plan = {**PLAN, "name": "one/lost", "findings": []}
-    found = judged_objectives(["recovery<15s"], results)
-    tried_here = Tried(reproduction=Reproduction(findings=found, rounds=len(met), outcome=found[0].outcome))
-    return PublishedWorkload(name="one/lost", plan=plan, brokers={"ours": tried_here}, objectives=("recovery<15s",))

@@ -11,7 +11,7 @@ from reports.pages.kinds import articles
 from reports.pages.model import PublishedPage, PublishedPart
 from reports.pages.several.published import published_page
 from reports.stats.published import LevelFigure, Tried, counted, sources_of
-from tests.reports.published_workloads import PLAN, asserted, tried, workload
+from tests.reports.published_workloads import PLAN, tried, workload
 
 LEVEL = LevelFigure(metric="e2e.p95", place="s=1", stated=60e6, measured={"ours": 41e6})
 WORKLOAD = replace(
@@ -51,12 +51,6 @@ def test_every_finding_has_a_row_and_a_lane_for_each_broker(parts: tuple[Publish
 def test_stated_figures_stand_beside_measured_ones(parts: tuple[PublishedPage, PublishedPart]) -> None:
     (level,) = parts[1].levels
     assert [(trace["name"], trace["x"]) for trace in level.figure["data"]] == [("the source", [60.0]), ("ours", [41.0])]
-
-
-def test_a_source_with_objectives_alone_has_no_ratios() -> None:
-    (_, _), (_, part) = published_page([asserted(True)], generated="now").parts
-    assert isinstance(part, PublishedPart) and part.chart is None
-    assert part.table.rows[0][0] == "Objective: recovery<15s"
 
 
 def test_the_page_is_complete_and_links_the_source() -> None:

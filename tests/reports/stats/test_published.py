@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from reports.stats.published import PublishedWorkload, Tried, counted, reasons, sources_of
-from tests.reports.published_workloads import PLAN, asserted, tried, workload
+from reports.stats.published import Tried, counted, reasons, sources_of
+from tests.reports.published_workloads import PLAN, tried, workload
 
 
 @pytest.mark.parametrize(
@@ -42,20 +42,3 @@ def test_every_finding_is_counted_once_on_each_broker() -> None:
         found = counted(source.findings, broker)
         assert {verdict: count for verdict, count in found.items() if count} == expected
         assert sum(found.values()) == len(PLAN["findings"])
-
-
-@pytest.mark.parametrize(
-    ("found", "verdict", "figures"),
-    [
-        (asserted(True, True), "reproduced", "met in 2 of 2 steps: 4 s"),
-        (asserted(True, False), "not reproduced", "met in 1 of 2 steps: 20 s"),
-        (asserted(True, valid=False), "not enough data", "no valid run judged it: INVALID"),
-    ],
-)
-def test_an_objective_is_a_finding_that_every_valid_run_must_meet(
-    found: PublishedWorkload, verdict: str, figures: str
-) -> None:
-    ((finding,),) = (source.findings for source in sources_of([found]))
-    judged = finding.brokers["ours"]
-    assert finding.says == "Objective: recovery<15s" and judged is not None
-    assert (str(judged.outcome), judged.figures) == (verdict, figures)
