@@ -27,7 +27,7 @@ from reference_broker.amqp.events import QueueDeclare
 from reference_broker.log.opening import RecoveredGroup
 from reference_broker.log.system import LogSystem
 from reference_broker.machines.cluster.metadata import QueueRecord, record_from_json, record_to_json
-from reference_broker.machines.cluster.mirror_records import StartMaster, mirror_on
+from reference_broker.machines.cluster.mirror_records import StartMaster, mirror_of
 from reference_broker.mirroring.placement import HaPolicy, first_mirrors
 from reference_broker.node.config import NodeConfig
 from reference_broker.node.hosting import declaration
@@ -448,6 +448,9 @@ class Hosting:
             queue.member.record = record
         self.census.queue_is(record)
         owner = self._ports.owned.runners.get(record.group)
+        if owner is not None and (record.leader, record.owner_since) != (former.leader, former.owner_since):
+            self._give_up(former, record)
+            owner = None
         if record.leader == self.node and owner is None:
             self._take_over(former, record)
         elif record.leader == self.node and owner is not None:
@@ -457,8 +460,6 @@ class Hosting:
                 self.mirrors.ring_made(record.group)
             if record.epoch != former.epoch:
                 self.tell_non_members(owner)
-        elif owner is not None:
-            self._give_up(former, record)
         else:
             self.proxies[record.group].members_changed(record)
         self.mirrors.record_is(record)
@@ -469,15 +470,16 @@ class Hosting:
         """This node owns the queue from now on. Its messages come from the mirror here, or from the drive, where a
         former process of this node left them."""
         log.info("queue %s: this node is the master now, epoch %d", shown(record.name), record.epoch)
-        mirror = mirror_on(former, self.node)
+        mirror = mirror_of(former, self.node, record.owner_since)
         if mirror is not None and mirror.boot_id == self.boot_id and not mirror.is_synchronised:
             self._ports.owned.lacks_messages(record, self._ports.nodes.name(former.leader))
         self.proxies[record.group].owned_here()
-        proxy, copy = self.proxies.pop(record.group), self.mirrors.take(record.group)
+        proxy, copy = self.proxies.pop(record.group), self.mirrors.take(record)
         self._begin_owner(record, copy, proxy.unapplied)
 
     def _give_up(self, former: QueueRecord, record: QueueRecord) -> None:
-        """Another node owns the queue from now on. What is here goes; the clients here go on there."""
+        """Another copy is the master's from now on. What is here goes; the clients here go on there. The copy may be
+        one of this node, too, if a jump over the metadata log left out the owners between."""
         log.info("queue %s: node %s is the master now, epoch %d", shown(record.name), record.leader, record.epoch)
         runner = self._ports.owned.runners[record.group]
         del self.hosted[record.group]

@@ -111,9 +111,12 @@ class Mirrors:
         self.mirrored.pop(group, None)
         self._early.pop(group, None)
 
-    def take(self, group: GroupId) -> MirrorRunner | None:
-        """The copy becomes the master's."""
-        return self.runners.pop(group, None)
+    def take(self, record: QueueRecord) -> MirrorRunner | None:
+        """The copy that becomes the master's, if it runs here. An earlier copy goes."""
+        runner = self.runners.get(record.group)
+        if runner is not None and runner.mirror.since != record.owner_since:
+            self._stop(record.group)
+        return self.runners.pop(record.group, None)
 
     def ring_made(self, group: GroupId) -> None:
         """This node is the master of a ring now: hand it the frames that came too early."""

@@ -199,7 +199,8 @@ class Proxy:
                 self._published_here(self.group, chosen[0][3], published)
 
     def _attach_to(self, node: NodeId) -> None:
-        self._node.send(node, FrameKind.ATTACH, [non_members.pack_attach(self.group, has_clients=True)])
+        if node != self._node.node:  # which is about to own the queue
+            self._node.send(node, FrameKind.ATTACH, [non_members.pack_attach(self.group, has_clients=True)])
 
     def _questions(self, normal: int, low: int) -> list[Any]:
         """Forget the commands that a leader has applied. Returns the commands without a reply."""

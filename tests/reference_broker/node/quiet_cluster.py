@@ -112,14 +112,13 @@ class QuietCluster:
         end = self.scheduler.now + seconds
         self.wait(lambda: self.scheduler.now >= end)
 
-    def declare(self, names: list[str], on: NodeId = NODES[0], **arguments: Any) -> None:
+    def declare(self, names: list[str], on: NodeId = NODES[0], kind: str = "quorum", **arguments: Any) -> None:
         """Declare queues one after the other, and wait until each of them can be used."""
         shard, loop = self.shards[on], self.loops[on]
         for name in names:
             self.groups += 1
-            record = QueueRecord(
-                name=name, group=GroupId(self.groups), members=NODES, arguments=tuple(sorted(arguments.items()))
-            )
+            values = {"kind": kind, "arguments": tuple(sorted(arguments.items()))}
+            record = QueueRecord(name=name, group=GroupId(self.groups), members=NODES, **values)
             answered: list[Queue] = []
             loop.run(lambda record=record, answered=answered: shard.declare(shard.place(record), answered.append))
             self.wait(lambda answered=answered: bool(answered) and answered[0].proposer.leader != NOBODY)
