@@ -520,9 +520,8 @@ def _of_source(part: PublishedPart) -> Section:
     """The ratios, the table and the stated figures."""
     anchor = f"{part.prefix}source"
     table = Data(table=part.table, anchor=f"{part.prefix}rows", fold="Every finding", unfolded=True)
-    ratios = () if part.chart is None else (part.chart,)
-    links = tuple((chart.anchor, chart.title) for chart in (*ratios, *part.levels))
-    blocks: tuple[Block, ...] = (Remark(part.source, ""), *ratios, table, *part.levels)
+    links = tuple((chart.anchor, chart.title) for chart in (*part.ratios, *part.levels))
+    blocks: tuple[Block, ...] = (Remark(part.source, ""), *part.ratios, table, *part.levels)
     return Section(anchor=anchor, title="Findings", links=links, blocks=blocks)
 
 

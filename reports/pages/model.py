@@ -321,8 +321,8 @@ class PublishedPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedPart:
-    """The findings of one source: what holds and why others do not beside the score, the measured ratios against the
-    claimed ones, a row for each finding and broker, and the figures that the source states."""
+    """The findings of one source: what holds and why others do not beside the score, the measured ratios of each
+    workload against the claimed ones, a row for each finding and broker, and the figures that the source states."""
 
     prefix: str
     title: str
@@ -330,7 +330,7 @@ class PublishedPart:
     source: Sentence
     sentences: tuple[Sentence, ...]
     score: Chart
-    chart: Chart | None
+    ratios: tuple[Chart, ...]
     table: Table
     levels: tuple[Chart, ...]
     chips: tuple[Chip, ...] = ()

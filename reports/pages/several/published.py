@@ -4,6 +4,7 @@ finding with what every broker measured."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from math import inf, nan
 from typing import Any, Final
 
@@ -29,6 +30,8 @@ from reports.stats.published import PublishedWorkload as Workload
 from reports.stats.reproduction import ReproductionOutcome
 
 _HELD: Final = str(ReproductionOutcome.REPRODUCED)
+_LANES: Final = 24
+"""Most lanes of a chart of ratios, so that a printed sheet has room for the chart."""
 _READ: Final = (
     "Each finding has a lane for each broker. The thick line is the range that the finding claims for the ratio of two "
     "measured figures; the mark is the measured ratio with its interval. A finding holds if the whole interval lies on "
@@ -113,7 +116,6 @@ _COLOURS: Final = {
 def _part(source: PublishedSource, brokers: Sequence[str], number: int) -> PublishedPart:
     said = [text for broker in brokers for text in (_score(source.findings, broker), " ".join(reasons(source, broker)))]
     address = f"[{source.title}]({source.address})" if source.address else source.title
-    table = _findings(source, brokers, number)
     return PublishedPart(
         prefix=f"s{number}-",
         title=source.title,
@@ -122,34 +124,37 @@ def _part(source: PublishedSource, brokers: Sequence[str], number: int) -> Publi
         source=Sentence(text=f"The source is {address}."),
         score=_strips([source], brokers, _scores([source], brokers), f"s{number}"),
         chips=_chips([source]),
-        chart=_chart(source, brokers, table, number),
-        table=table,
+        ratios=tuple(_ratios(source, brokers, number)),
+        table=_findings(source.findings, brokers, f"Findings of {source.title}", f"published-{number}.csv"),
         levels=tuple(_levels(source, number)),
     )
 
 
-def _chart(source: PublishedSource, brokers: Sequence[str], table: Table, number: int) -> Chart | None:
-    """The ratios of the findings; None if there are only objectives, which have none."""
-    findings = [finding for finding in source.findings if not finding.says.startswith(OBJECTIVE)]
-    rows = [_lane(finding, broker) for finding in findings for broker in brokers]
-    if not rows:
-        return None
-    return Chart(
-        anchor=f"s{number}-findings",
-        title="Measured against claimed",
-        unit="times",
-        how_to_read=_READ,
-        finding="",
-        figure=claims.beside(pd.DataFrame(rows)),
-        table=table,
-    )
+def _ratios(source: PublishedSource, brokers: Sequence[str], number: int) -> Iterator[Chart]:
+    """The ratios of each workload's findings, in charts that fit on a sheet. Objectives have no ratios."""
+    for workload in source.workloads:
+        findings = [
+            each for each in source.findings if each.workload is workload and not each.says.startswith(OBJECTIVE)
+        ]
+        size = max(1, _LANES // len(brokers))
+        for at in range(0, len(findings), size):
+            of_chart, slug = findings[at : at + size], workload.name.replace("/", "-") + (f"-{at}" if at else "")
+            yield Chart(
+                anchor=f"s{number}-{slug}",
+                title=f"{workload.name}: measured against claimed{', continued' if at else ''}",
+                unit="times",
+                how_to_read=_READ,
+                finding="",
+                figure=claims.beside(pd.DataFrame([_lane(each, broker) for each in of_chart for broker in brokers])),
+                table=_findings(of_chart, brokers, f"Findings of {workload.name}", f"{slug}.csv"),
+            )
 
 
 def _lane(finding: PublishedFinding, broker: str) -> dict[str, Any]:
     judged = finding.brokers.get(broker)
     claim = judged.claims[0] if judged is not None and judged.claims else None
     return {
-        "says": f"{finding.workload.name.rpartition('/')[2]}: {finding.says}",
+        "says": finding.says,
         "broker": broker,
         "verdict": str(finding.outcome(broker) or NOT_RUN),
         "ratio": claim.ratio if claim else nan,
@@ -172,9 +177,9 @@ _COLUMNS: Final = tuple(
 )
 
 
-def _findings(source: PublishedSource, brokers: Sequence[str], number: int) -> Table:
+def _findings(findings: Sequence[PublishedFinding], brokers: Sequence[str], caption: str, file: str) -> Table:
     rows, links = [], []
-    for finding in source.findings:
+    for finding in findings:
         for broker in brokers:
             judged, tried = finding.brokers.get(broker), finding.workload.brokers.get(broker)
             why = tried.why_not if tried is not None else ""
@@ -188,15 +193,10 @@ def _findings(source: PublishedSource, brokers: Sequence[str], number: int) -> T
                 }
             )
             links.append(next(iter(tried.pages), "") if tried is not None else "")
-    frame = pd.DataFrame(rows, columns=[column.name for column in _COLUMNS])
-    table = table_of(frame, _COLUMNS, caption=f"Findings of {source.title}", file=f"published-{number}.csv")
-    return Table(
-        caption=table.caption,
-        file=table.file,
-        columns=table.columns,
-        rows=table.rows,
-        links=tuple(links) if any(links) else (),
+    table = table_of(
+        pd.DataFrame(rows, columns=[column.name for column in _COLUMNS]), _COLUMNS, caption=caption, file=file
     )
+    return replace(table, links=tuple(links) if any(links) else ())
 
 
 def _levels(source: PublishedSource, number: int) -> Iterator[Chart]:

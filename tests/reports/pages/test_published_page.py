@@ -11,7 +11,7 @@ from reports.pages.kinds import articles
 from reports.pages.model import PublishedPage, PublishedPart
 from reports.pages.several.published import published_page
 from reports.stats.published import LevelFigure, Tried, counted, sources_of
-from tests.reports.published_workloads import PLAN, tried, workload
+from tests.reports.published_workloads import PLAN, RISES, tried, workload
 
 LEVEL = LevelFigure(metric="e2e.p95", place="s=1", stated=60e6, measured={"ours": 41e6})
 WORKLOAD = replace(
@@ -41,11 +41,26 @@ def test_every_finding_has_a_row_and_a_lane_for_each_broker(parts: tuple[Publish
     _whole, part = parts
     assert [row[2] for row in part.table.rows] == ["ours", "theirs"] * len(PLAN["findings"])
     assert part.table.links == ("pages/run-1.html", "", "pages/run-1.html", "")
-    assert part.chart is not None
-    assert list(part.chart.figure["layout"]["yaxis"]["ticktext"]) == ["ours", "theirs"] * 2
+    (chart,) = part.ratios
+    assert list(chart.figure["layout"]["yaxis"]["ticktext"]) == ["ours", "theirs"] * 2
     assert part.table.rows[1][3:] == ("not run", "it is not installed")
-    (marks,) = (trace for trace in part.chart.figure["data"] if trace["name"] == "reproduced")
+    (marks,) = (trace for trace in chart.figure["data"] if trace["name"] == "reproduced")
     assert marks["x"] == [4.0]
+
+
+def test_a_chart_of_ratios_has_one_workload_and_room_on_a_sheet() -> None:
+    """24 lanes at most, over two brokers."""
+    many = {**PLAN, "name": "one/many", "findings": [{**RISES, "says": f"It rises, {at}."} for at in range(14)]}
+    not_run = {"ours": Tried(why_not="no time"), "theirs": Tried(why_not="no time")}
+    page = published_page([WORKLOAD, replace(WORKLOAD, name="one/many", plan=many, brokers=not_run)], generated="now")
+    *_, (_, part) = page.parts
+    assert isinstance(part, PublishedPart)
+    told = " measured against claimed"
+    assert [chart.title for chart in part.ratios] == [
+        f"one/rates:{told}", f"one/many:{told}", f"one/many:{told}, continued",
+    ]  # fmt: skip
+    assert [len(chart.table.rows) for chart in part.ratios] == [4, 24, 4]
+    assert len({chart.anchor for chart in part.ratios}) == 3
 
 
 def test_stated_figures_stand_beside_measured_ones(parts: tuple[PublishedPage, PublishedPart]) -> None:
