@@ -21,8 +21,28 @@ DRIVE: Final = "measured"
 """The name of the drive profile of a calibration."""
 
 
+class CalibrationFile:
+    """A calibration as a file; each kind of calibration is a dataclass."""
+
+    __slots__ = ()
+    measured_on: dict[str, Any]
+
+    @property
+    def id(self) -> str:
+        """Eight hexadecimal digits that change with any figure."""
+        return sha256(self.to_text().encode()).hexdigest()[:8]
+
+    def to_text(self) -> str:
+        """The content of a file."""
+        return json.dumps(asdict(self), indent=1) + "\n"  # type: ignore[call-overload]
+
+    def facts(self) -> dict[str, Any]:
+        """A run directory's record of its calibration."""
+        return {"id": self.id, **self.measured_on}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Calibration:
+class Calibration(CalibrationFile):
     """CPU costs of a broker node and of a worker of the generator; one machine's link to itself; its drive.
 
     ``measured_on`` says which machine, when, and with which versions; ``fit`` how well the figures describe it.
@@ -37,28 +57,20 @@ class Calibration:
     measured_on: dict[str, Any] = field(default_factory=dict)
     fit: dict[str, Any] = field(default_factory=dict)
 
-    @property
-    def id(self) -> str:
-        """Eight hexadecimal digits that change with any figure."""
-        return sha256(self.to_text().encode()).hexdigest()[:8]
 
-    def to_text(self) -> str:
-        """The content of a file."""
-        return json.dumps(asdict(self), indent=1) + "\n"
-
-    def facts(self) -> dict[str, Any]:
-        """A run directory's record of its calibration."""
-        return {"id": self.id, **self.measured_on}
+def parsed(path: Path, fix: str) -> Any:
+    """The JSON in the file of a calibration. Raises CliError."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise CliError(f"the calibration cannot be read: {reason}", str(path), fix, Exit.USAGE) from error
 
 
 def read(path: Path) -> Calibration:
     """The calibration in a file. Raises CliError that names all faults."""
     fix = "name a file that `perftest simulate --calibrate FILE` wrote"
-    try:
-        plain = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise CliError(f"the calibration cannot be read: {reason}", str(path), fix, Exit.USAGE) from error
+    plain = parsed(path, fix)
     if problems := _problems(plain):
         raise CliError(f"not a calibration: {'; '.join(problems)}", str(path), fix, Exit.USAGE)
     parts = {"node": Costs(**plain["node"]), "generator": Costs(**plain["generator"])}

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field, fields
-from hashlib import sha256
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
 from perftest.exits import CliError, Exit
 from perftest.rabbitmq_model.costs import RabbitCosts
+from perftest.simulation.calibration import CalibrationFile, parsed
 
 SHIPPED: Final = Path(__file__).with_name("rabbitmq-3.10.json")
 """The calibration that is used unless another one is named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RabbitCalibration:
+class RabbitCalibration(CalibrationFile):
     """CPU costs of RabbitMQ's processes. ``measured_on`` says which machine, when, and with which versions; ``fit`` how
     well the figures describe it."""
 
@@ -24,28 +23,11 @@ class RabbitCalibration:
     measured_on: dict[str, Any] = field(default_factory=dict)
     fit: dict[str, Any] = field(default_factory=dict)
 
-    @property
-    def id(self) -> str:
-        """Eight hexadecimal digits that change with any figure."""
-        return sha256(self.to_text().encode()).hexdigest()[:8]
-
-    def to_text(self) -> str:
-        """The content of a file."""
-        return json.dumps(asdict(self), indent=1) + "\n"
-
-    def facts(self) -> dict[str, Any]:
-        """A run directory's record of its calibration."""
-        return {"id": self.id, **self.measured_on}
-
 
 def read(path: Path) -> RabbitCalibration:
     """The calibration in a file. Raises CliError."""
     fix = "name a file that `perftest simulate --broker rabbitmq-3.10 --calibrate FILE` wrote"
-    try:
-        plain = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise CliError(f"the calibration cannot be read: {reason}", str(path), fix, Exit.USAGE) from error
+    plain = parsed(path, fix)
     costs = plain.get("costs") if isinstance(plain, dict) else None
     names = {each.name for each in fields(RabbitCosts)}
     if not isinstance(costs, dict) or set(costs) != names or any(type(value) is not int for value in costs.values()):
