@@ -105,6 +105,7 @@ class Turns:
         self._touched: dict[FlushedConnection, None] = {}  # a set, in the order of arrival
         self._is_scheduled = False
         self._has_to_write = False
+        self._has_failed = False
         self.count = 0
         """Which turn this is."""
 
@@ -174,12 +175,17 @@ class Turns:
 
     def guarded(self, call: Callable[..., object], *arguments: object) -> None:
         """Call. A defect, or a safety violation, must not leave a node that looks alive and confirms nothing: it stops
-        the node. So does a store that cannot be used."""
+        the node. So does a store that cannot be used. After that nothing more is called: the call that failed may have
+        left a change half made."""
+        if self._has_failed:
+            return
         try:
             call(*arguments)
         except StorageError as error:
+            self._has_failed = True
             self._failed(str(error))
         except Exception as error:
+            self._has_failed = True
             log.exception("defect")
             self._failed(f"defect: {error!r}")
 

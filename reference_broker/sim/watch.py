@@ -261,12 +261,13 @@ class NodeWatch(NodeObserver):
         if owner is not None and owner.ring is not None and owner.ring.record.mirrors and not delivery_count:
             applied = shard.runners[METADATA_GROUP].applied
             self._checkers.masters.delivers(self._node, METADATA_GROUP, applied, what)
-        runner = shard.runners.get(group) if is_group else None
-        if runner is None or not isinstance(runner.host, QuorumMember):
+        queue = shard.hosting.by_group.get(group) if is_group else None
+        member = queue.member if queue is not None else None
+        if not isinstance(member, QuorumMember):
             return 0
         if not delivery_count:
-            self._checkers.absences.delivers(self._node, group, runner.applied, what)
-        return runner.host._doubt.number
+            self._checkers.absences.delivers(self._node, group, shard.runners[group].applied, what)
+        return member._doubt.number  # a member that leaves has no runner any more, and delivers what it kept
 
     # Looked at
 

@@ -202,6 +202,20 @@ def test_a_store_that_cannot_be_used_stops_the_node_with_its_own_words() -> None
     assert node.failures == ["the store cannot be written: no space left\n  /data"]
 
 
+def test_nothing_goes_on_with_a_change_that_is_half_made() -> None:
+    """The process ends a moment after its node has failed. In the simulator's world 4700416 a full drive broke off the
+    effects of an entry of the metadata, and the next entry found a queue without a name."""
+    node = Node()
+    names: dict[str, int] = {}
+
+    def half() -> None:
+        raise StorageError("the store cannot be written: no space left\n  /data")
+
+    node.run(lambda: node.turns.after(0.001, half), 0.01)
+    happened = node.run(lambda: node.turns.after(0.001, lambda: node.happened.append(f"{names['q']}")), 0.01)
+    assert (len(node.failures), happened) == (1, [])
+
+
 def test_the_log_writes_before_a_late_turn_and_after_the_others() -> None:
     """A follower answers before it applies: the leader waits for the answer, and nobody for what is applied."""
     node = Node()

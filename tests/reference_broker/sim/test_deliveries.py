@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 
+from reference_broker.queues.doubt import Doubt
+from reference_broker.queues.quorum_member import QuorumMember
 from reference_broker.sim.checks.fifo_checks import DeliveryChecks
 from reference_broker.sim.checks.invariants import ViolationError
-from reference_broker.types import ChannelId, ConsumerId, NodeId
+from reference_broker.sim.watch import NodeWatch
+from reference_broker.types import ChannelId, ConsumerId, GroupId, NodeId
 
-NODE, LIFE = NodeId(5), 1
+NODE, LIFE, GROUP = NodeId(5), 1, GroupId(7)
 CONSUMER = ConsumerId(ChannelId(NODE, LIFE, 9, 3), "tag")
 
 Delivery = tuple[int, int, bool, int]
@@ -88,3 +94,17 @@ def test_a_channel_that_is_closed_begins_nothing_anew() -> None:
     known.queue_gone(set())
     known.executed(NODE, LIFE, CONSUMER, 5, 1, False, 2)
     known.executed(NODE, LIFE, CONSUMER, 7, 1, False, 2)
+
+
+def test_a_member_that_leaves_delivers_what_it_kept_in_its_doubt() -> None:
+    """It has no runner any more, and its doubts still say that messages may have been taken back. In the simulator's
+    world 5200443, two of three messages were."""
+    member = object.__new__(QuorumMember)
+    member._doubt = Doubt()
+    member._doubt.begin()
+    queue = SimpleNamespace(member=member)
+    watch = NodeWatch(NODE, *cast("Any", (None, SimpleNamespace(raft=None, story=None), None)))
+    owned, hosting = SimpleNamespace(runners={}), SimpleNamespace(by_group={GROUP: queue})
+    watch.shard = cast("Any", SimpleNamespace(owned=owned, hosting=hosting, runners={}))
+    assert watch._doubts_before(GROUP, CONSUMER, 10, 1, is_group=True) == 1
+    assert watch._doubts_before(GROUP, CONSUMER, 10, 1, is_group=False) == 0
