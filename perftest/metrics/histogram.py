@@ -15,9 +15,9 @@ part told its own maximum. A value above one hour is counted in the bucket of on
 from __future__ import annotations
 
 import struct
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -184,7 +184,7 @@ class Histogram:
 
     def encode(self) -> str:
         """The payload."""
-        return encode(self.counts, _encoder())
+        return encode(self.counts, _of_thread.encoder)
 
     def check_maximum(self) -> None:
         """Check that the maximum lies in the highest bucket in use. Raises :class:`PayloadError`."""
@@ -287,4 +287,11 @@ def _unpacked(payload: str) -> bytes:
     return data
 
 
-_encoder = lru_cache(maxsize=1)(encoder)
+class _OfThread(threading.local):
+    """The encoder of a thread. Two threads that share one mix their payloads: its compression lets others run."""
+
+    def __init__(self) -> None:
+        self.encoder = encoder()
+
+
+_of_thread: Final = _OfThread()

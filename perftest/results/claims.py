@@ -214,9 +214,8 @@ class _Figures:
         known = {at: value for at, value in values.items() if value is not None}
         missing = len(self._rounds) - len(known)
         if missing or not known:
-            return known, f"{step or 'the run'} was not measured" + (
-                f" in {missing} of {len(self._rounds)} rounds" if known else ""
-            )
+            what = f"{self.objective.metric} of {step or 'the run'}" if values else step or "the run"
+            return known, f"{what} was not measured" + (f" in {missing} of {len(self._rounds)} rounds" if known else "")
         return known, next((doubt for rows in self._rounds if (doubt := self._doubt(step, rows[step]))), "")
 
     def untried(self, needs: Sequence[str], steps: Sequence[str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import struct
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyhdrh
@@ -179,6 +180,18 @@ def test_no_flipped_bit_crashes_the_decoder(data: st.DataObject) -> None:
     except PayloadError:
         return
     assert len(counts) <= BUCKETS
+
+
+def test_threads_encode_side_by_side() -> None:
+    """The stages of a step are encoded beside the intervals. While one payload was compressed, another thread put its
+    own counters into the same place, and ``latency.hlog`` had a damaged record."""
+    histograms = [Histogram(), Histogram()]
+    histograms[0].record(np.arange(1, 2_000_000, 7))
+    histograms[1].record(np.arange(5, 4_000_000, 9))
+    with ThreadPoolExecutor(len(histograms)) as threads:
+        payloads = list(threads.map(lambda each: [each.encode() for _ in range(150)], histograms))
+    for histogram, of_thread in zip(histograms, payloads, strict=True):
+        assert set(of_thread) == {histogram.encode()}
 
 
 VARINTS = st.lists(
