@@ -214,8 +214,9 @@ class _Figures:
         known = {at: value for at, value in values.items() if value is not None}
         missing = len(self._rounds) - len(known)
         if missing or not known:
-            what = f"{self.objective.metric} of {step or 'the run'}" if values else step or "the run"
-            return known, f"{what} was not measured" + (f" in {missing} of {len(self._rounds)} rounds" if known else "")
+            why = f"has no {self.objective.metric}" if values else "was not measured"
+            rounds = f" in {missing} of {len(self._rounds)} rounds" if known else ""
+            return known, f"{step or 'the run'} {why}{rounds}"
         return known, next((doubt for rows in self._rounds if (doubt := self._doubt(step, rows[step]))), "")
 
     def untried(self, needs: Sequence[str], steps: Sequence[str]) -> str:

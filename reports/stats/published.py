@@ -143,12 +143,8 @@ def reasons(source: PublishedSource, broker: str) -> list[str]:
     for each in source.findings:
         by_outcome.setdefault(each.outcome(broker), []).append(each)
     against = by_outcome.get(ReproductionOutcome.NOT_REPRODUCED, ())
-    elsewhere = sum(_holds_elsewhere(each, broker) for each in against)
     parts = {
-        "Does not hold": [
-            (elsewhere, "and holds on another broker with the same drives and host: the broker makes the difference"),
-            (len(against) - elsewhere, "on no broker here: drives or host differ from the source's"),
-        ],
+        "Does not hold": _elsewhere(against, broker),
         "Undecided": _lacks(by_outcome.get(ReproductionOutcome.NOT_ENOUGH_DATA, ()), broker),
         "Not tried": _needs(by_outcome.get(ReproductionOutcome.NOT_TRIED, ()), broker),
     }
@@ -161,13 +157,24 @@ def reasons(source: PublishedSource, broker: str) -> list[str]:
     return said + [f"{each.name} did not run: {each.brokers[broker].why_not}." for each in missing]
 
 
-def _holds_elsewhere(finding: PublishedFinding, broker: str) -> bool:
-    return any(finding.outcome(other) is ReproductionOutcome.REPRODUCED for other in finding.brokers if other != broker)
+def _elsewhere(against: Sequence[PublishedFinding], broker: str) -> list[tuple[int, str]]:
+    """The findings that do not hold on a broker, by what the other brokers say of them."""
+    verdicts = [{each.outcome(other) for other in each.brokers if other != broker} for each in against]
+    holds = sum(ReproductionOutcome.REPRODUCED in each for each in verdicts)
+    fails = sum(
+        ReproductionOutcome.NOT_REPRODUCED in each and ReproductionOutcome.REPRODUCED not in each for each in verdicts
+    )
+    return [
+        (holds, "and holds on another broker with the same drives and host: the broker makes the difference"),
+        (fails, "on any broker here that decided it: drives or host differ from the source's"),
+        (len(against) - holds - fails, "and no other broker here has decided it: broker, drives or host may be why"),
+    ]
 
 
 _LACKS: Final = (
     ("INVALID", "for a step that is INVALID: the host was the limit, not the broker"),
     ("samples", "for steps that are too short for their percentile"),
+    ("has no ", "for a figure that the run does not have"),
     ("not measured", "for a step, a layout or a workload that did not run"),
     ("", "for too few rounds: the interval still crosses the claimed bound"),
 )
