@@ -217,8 +217,7 @@ def campaign_notes(campaign: Campaign, outcome: CampaignOutcome) -> list[str]:
     """How and where the findings were tried, in sentences."""
     from perftest.reproduction.writing import notes_of
 
-    record = outcome.first_manifest()
-    notes = notes_of(record) if record is not None else []
+    notes = notes_of(list(outcome.manifests()))
     limits = campaign.asked.limits
     notes.append(
         f"Steps last {limits.step_s:g} s, 2 s of warm-up included; workloads with actions run in their short form."

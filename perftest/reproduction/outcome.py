@@ -65,10 +65,11 @@ class CampaignOutcome:
         found = self.reproduction(pair)
         return found is not None and all(each.outcome in _DECIDED for each in found.findings)
 
-    def first_manifest(self) -> Mapping[str, Any] | None:
-        """The manifest of one of the runs; None without any."""
-        pairs = ((each.name, broker) for each in self._campaign.experiments for broker in self._campaign.asked.brokers)
-        return next((manifest for pair in pairs for manifest, _steps in self._told(pair)), None)
+    def manifests(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """The broker and the manifest of each run."""
+        for experiment, broker in product(self._campaign.experiments, self._campaign.asked.brokers):
+            for manifest, _steps in self._told((experiment.name, broker)):
+                yield broker, manifest
 
     def workloads(self, page_of: Callable[[Path], str]) -> list[PublishedWorkload]:
         """All workloads. ``page_of`` gives the page of a run."""

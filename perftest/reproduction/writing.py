@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -74,8 +75,11 @@ def put_verdicts(workloads: Sequence[Workload], place: Path) -> None:
 
 
 def put_markdown(workloads: Sequence[Workload], notes: Sequence[str], file: Path) -> None:
-    """Write the results as Markdown. Raises CliError."""
-    _put(file, "\n".join(_markdown(workloads, notes)) + "\n")
+    """Write the results as Markdown, with the picture of the page in ``images``, if one is there. Raises
+    CliError."""
+    picture = Path("images") / f"{file.stem}.png"
+    shown = ["", f"![The page of these findings]({picture})"] if (file.parent / picture).exists() else []
+    _put(file, "\n".join(_markdown(workloads, notes, shown)) + "\n")
 
 
 def _put(file: Path, text: str) -> None:
@@ -83,7 +87,7 @@ def _put(file: Path, text: str) -> None:
         write_atomically(file, text)
 
 
-def _markdown(workloads: Sequence[Workload], notes: Sequence[str]) -> Iterator[str]:
+def _markdown(workloads: Sequence[Workload], notes: Sequence[str], picture: Sequence[str]) -> Iterator[str]:
     sources, brokers = sources_of(workloads), brokers_of(workloads)
     yield "# Published findings, tried again"
     yield from (
@@ -92,6 +96,7 @@ def _markdown(workloads: Sequence[Workload], notes: Sequence[str]) -> Iterator[s
         "",
     )
     yield from (f"- {note}" for note in notes)
+    yield from picture
     yield from ("", "## Score", "", _row("source", "broker", *_verdicts()), _row(*["---"] * (2 + len(_verdicts()))))
     for source in sources:
         for broker in brokers:
@@ -129,9 +134,32 @@ def _row(*trials: str) -> str:
     return f"| {' | '.join(trial.replace('|', '/') for trial in trials)} |"
 
 
-def notes_of(record: Mapping[str, Any]) -> list[str]:
-    """How and where a reproduction ran, in sentences, from the manifest of one of its runs."""
-    hosts = record.get("hosts") or [{}]
-    host, tool = hosts[0], record.get("tool") or {}
+def notes_of(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
+    """Where, when and with what the runs of a reproduction were measured, in sentences; of the broker and the manifest
+    of each."""
+    if not runs:
+        return []
+    _broker, first = runs[0]
+    host = (first.get("hosts") or [{}])[0]
     machine = f"{host.get('cpu') or 'an unknown CPU'}, {host.get('cores') or '?'} cores, {host.get('kernel') or ''}"
-    return [f"Measured on one machine: {machine.rstrip(', ')}; perftest {tool.get('version', '?')}."]
+    days = sorted({f"{datetime.fromtimestamp(run['started_ns'] // 10**9, UTC):%Y-%m-%d}" for _broker, run in runs})
+    when = " to ".join(dict.fromkeys((days[0], days[-1])))
+    tools = dict.fromkeys(_version(run.get("tool") or {}) for _broker, run in runs)
+    versions = {broker: f"{broker} is {_product(run.get('broker') or {})}" for broker, run in runs}
+    return [
+        f"Measured on one machine ({machine.rstrip(', ')}), {when}, by perftest {' and '.join(tools)}.",
+        f"{'; '.join(versions.values())}.",
+    ]
+
+
+def _version(tool: Mapping[str, Any]) -> str:
+    commit = str(tool.get("commit") or "")
+    return f"{tool.get('version', '?')}" + (
+        f" ({commit[:8]}{', changed' if tool.get('dirty') else ''})" if commit else ""
+    )
+
+
+def _product(broker: Mapping[str, Any]) -> str:
+    words = (str(broker.get(key) or "") for key in ("product", "version"))
+    platform = str(broker.get("platform") or "")
+    return (" ".join(filter(None, words)) or "unknown") + (f" on {platform}" if platform else "")

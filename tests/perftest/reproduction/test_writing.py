@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from perftest.exits import CliError
-from perftest.reproduction.writing import VERDICTS, held_in, no_longer_held, put_markdown, put_verdicts
+from perftest.reproduction.writing import VERDICTS, held_in, no_longer_held, notes_of, put_markdown, put_verdicts
 from tests.reports.published_workloads import tried, workload
 
 
@@ -44,3 +44,28 @@ def test_markdown_has_a_row_for_each_finding(tmp_path: Path) -> None:
     assert "| Rates | ours | 1 | 0 | 1 | 0 | 0 |" in lines
     (row,) = (line for line in lines if line.startswith("| It rises. |"))
     assert row.count("|") == 5 and "**reproduced**" in row and "**not reproduced**" in row
+
+
+def test_markdown_shows_the_picture_of_the_page(tmp_path: Path) -> None:
+    """A person makes the picture of the page."""
+    file, said = tmp_path / "found.md", "![The page of these findings](images/found.png)"
+    put_markdown([workload(ours=tried((1, 4)))], [], file)
+    assert said not in file.read_text()
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "found.png").touch()
+    put_markdown([workload(ours=tried((1, 4)))], [], file)
+    assert said in file.read_text()
+
+
+def test_it_is_said_where_when_and_with_what_was_measured() -> None:
+    host = {"cpu": "AMD EPYC", "cores": 2, "kernel": "6.18"}
+    tool = {"version": "1.0.0", "commit": "a23fd486d69c", "dirty": False}
+    first = {"started_ns": 1_796_047_775 * 10**9, "hosts": [host], "tool": tool,
+             "broker": {"product": "RabbitMQ", "version": "3.10.8", "platform": "Erlang/OTP 25"}}  # fmt: skip
+    next_day = {"started_ns": 1_796_134_175 * 10**9, "hosts": [host], "tool": tool | {"dirty": True}, "broker": {}}
+    assert notes_of([("theirs", first), ("ours", next_day)]) == [
+        "Measured on one machine (AMD EPYC, 2 cores, 6.18), 2026-11-30 to 2026-12-01, by perftest 1.0.0 (a23fd486) and "
+        "1.0.0 (a23fd486, changed).",
+        "theirs is RabbitMQ 3.10.8 on Erlang/OTP 25; ours is unknown.",
+    ]
+    assert notes_of([]) == []
