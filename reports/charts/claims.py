@@ -74,7 +74,11 @@ def _drawn(placed: pd.DataFrame, texts: Sequence[str], low: float, high: float, 
             margin={"l": 72, "r": 24, "t": 40, "b": 52},
             shapes=[_one()],
             xaxis=theme.log_axis(
-                "second figure ÷ first (log scale)", [low, high], range=[log10(low), log10(high)], fixedrange=True
+                "second figure ÷ first (log scale)",
+                [low, high],
+                range=[log10(low), log10(high)],
+                fixedrange=True,
+                tickformat=",~r",
             ),
             yaxis=theme.axis(
                 "",

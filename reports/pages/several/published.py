@@ -70,6 +70,8 @@ def _score(findings: Sequence[PublishedFinding], broker: str) -> str:
     counts = counted(findings, broker)
     decided = counts[_HELD] + counts[str(ReproductionOutcome.NOT_REPRODUCED)]
     left = len(findings) - decided
+    if not decided:
+        return f"On {broker}, none of {words.plural(len(findings), 'finding')} is decided."
     open_ones = f"; {left} of {len(findings)} are not decided" if left else ""
     return f"On {broker}, {counts[_HELD]} of {decided} decided findings hold{open_ones}."
 

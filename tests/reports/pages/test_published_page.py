@@ -74,3 +74,10 @@ def test_the_page_is_complete_and_links_the_source() -> None:
     html = render(page)
     assert '<a href="https://example.org/rates">Rates</a>' in html
     assert html.count("It rises with a backlog.") >= 2
+
+
+def test_a_broker_without_a_verdict_is_no_score_of_none_out_of_none() -> None:
+    page = published_page([replace(WORKLOAD, brokers={"ours": Tried(why_not="no time")})], generated="now")
+    ((_, whole), *_) = page.parts
+    assert isinstance(whole, PublishedPage)
+    assert whole.sentences[0].text == "On ours, none of 2 findings is decided."
