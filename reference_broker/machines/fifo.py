@@ -154,6 +154,8 @@ class FifoMachine:
             deal(state, self._outbox)
             if state.is_limited:
                 limits.enforce(state, self._outbox)
+        if skip and keyed_rules.is_behind(state):
+            self._outbox.timer(state.now_ms)
         return self._end(was_due)
 
     def apply_at_once(self, time_ms: int, commands: Iterable[PlacedCommand]) -> list[Effect]:
@@ -309,7 +311,7 @@ class FifoMachine:
         for letters in state.dead_letters.in_flight:
             place = letters.count, letters.start, letters.step, letters.origin
             outbox.dead_letter(letters.first_id, *place, letters.reason, is_repeat=True)
-        due = expiry.due_ms(state)
+        due = now_ms if keyed_rules.is_behind(state) else expiry.due_ms(state)
         if due is not None:
             outbox.timer(due)
         return outbox.effects()

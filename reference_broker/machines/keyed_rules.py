@@ -61,6 +61,12 @@ def deal(keyed: KeyedReady, state: State, outbox: Outbox) -> None:
             expiry.expire_heads(state, outbox)
 
 
+def is_behind(state: State) -> bool:
+    """Whether a message could be dealt, and was not. After an entry without a command of its own, because all of them
+    had been applied before, the time of a head may have come."""
+    return state.keyed is not None and bool(state.keyed) and bool(state.service.levels)
+
+
 def dealt(keyed: KeyedReady, state: State, consumer: Consumer, message_id: int, *, is_settled: bool) -> None:
     """The head went to a consumer: for good, or until the consumer says what became of it."""
     if is_settled:

@@ -58,10 +58,13 @@ class MirrorCopy:
         self._jump(next_seq)
 
     def fill(self, payload: bytes) -> None:
-        """Take messages that were in the queue before the copy began. Their numbers go up."""
+        """Take messages that were in the queue before the copy began. Their numbers go up. The ring does not bring
+        them, so the master tells whose publishes are among them."""
         for operation in decode(payload):
             if isinstance(operation, Add):
                 self._jump(operation.seq)
+            elif isinstance(operation, AppliedPublishes):
+                self.copies.applied((operation.node, operation.boot_id), operation.number)
             self._do(operation)
 
     def apply(self, number: int, payload: bytes) -> None:

@@ -135,7 +135,7 @@ class NodeWatch(NodeObserver):
             self._applied(group, entry.index, host)
             if entry.index % fifo_checks.COMPARE_EVERY == 0 and not (truth := self._checks.group(group)).deleted:
                 fifo_checks.compare(truth, node, entry.index, host.machine)
-            if is_queue and entry.index % fifo_checks.LOOK_EVERY == 0:
+            if is_queue and entry.index % fifo_checks.LOOK_EVERY == 0 and not skip:  # else maybe nothing was dealt
                 fifo_checks.look_through(node, host.machine)
 
         def install(state: bytes, skipped: list[Any]) -> None:

@@ -18,7 +18,7 @@ the publishes of this node's own clients straight to each mirror, as ``mirror``;
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -27,7 +27,7 @@ from reference_broker.classic.parts import Part
 from reference_broker.machines.cluster.metadata import QueueRecord
 from reference_broker.machines.cluster.mirror_records import Mirror, mirror_of, mirror_on
 from reference_broker.mirroring.master import Confirmations, RecordingStore
-from reference_broker.mirroring.operations import Add, Delivered, Take
+from reference_broker.mirroring.operations import Add, AppliedPublishes, Delivered, Take
 from reference_broker.mirroring.placement import SYNC_BATCH_MESSAGES
 from reference_broker.mirroring.ring import Output, RingMember
 from reference_broker.node.links.frame_kinds import FrameKind
@@ -75,9 +75,11 @@ class MasterRing:
     """The ring of one queue that this node owns."""
 
     def __init__(
-        self, record: QueueRecord, host: MirroredHost, node: MasterPorts, ring: RingMember | None = None
-    ) -> None:
-        """``ring``: this node was a member of the ring before it became the master."""
+        self, record: QueueRecord, host: MirroredHost, node: MasterPorts, ring: RingMember | None = None,
+        applied: Iterable[AppliedPublishes] = (),
+    ) -> None:  # fmt: skip
+        """``ring``: this node was a member of the ring before it became the master. ``applied``: the publishes that the
+        queue has had so far."""
         self.record = record
         self.fills_automatically = False
         """Whether a new mirror is filled: by the policy, or because an operator wants it."""
@@ -98,6 +100,8 @@ class MasterRing:
         self._begins: dict[NodeId, int] = {}
         """The beginnings of unsynchronised copies."""
         self._marks: dict[tuple[NodeId, int], int] = {}
+        self._applied = {each.node: each for each in applied}
+        """The publishes that the queue has had, of the newest process of each node."""
         self._local: list[Any] = []
         self._local_first = 0
         self._told_end = 0
@@ -138,6 +142,7 @@ class MasterRing:
     def applied(self, node: NodeId, boot_id: int, number: int) -> None:
         """The publishes of a process are applied up to ``number``, or will be in this turn."""
         self._marks[node, boot_id] = number
+        self._applied[node] = AppliedPublishes(node, boot_id, number)
 
     def published_here(self, number: int, command: Any) -> None:
         """A client of this node has published."""
@@ -318,13 +323,17 @@ class MasterRing:
                 buffers += Add(part.seq, run, part.is_persistent, part.expires).buffers()
                 for start, count, step in part.gone or ():
                     buffers += Take(part.seq, start, count, step).buffers()
+        is_full = self.fills_automatically or self._fills_once
         if buffers:
             filling.waits = True
             buffers += Delivered(self._log.delivered_end).buffers()
+        elif is_full:
+            buffers = [octets for each in self._applied.values() for octets in each.buffers()]
+        if buffers:
             self._node.send(mirror.node, FrameKind.FILL, [pack_fill(group, mirror.since), *buffers])
-            return
-        self._filling = None
-        self._welcome(mirror, is_full=self.fills_automatically or self._fills_once)
+        if not filling.waits:
+            self._filling = None
+            self._welcome(mirror, is_full=is_full)
 
     def _welcome(self, mirror: Mirror, *, is_full: bool) -> None:
         last, next_seq = self._ring.last, self._log.next_seq

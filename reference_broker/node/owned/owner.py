@@ -33,6 +33,7 @@ from typing import Any, Protocol
 from reference_broker.access.names import shown
 from reference_broker.classic.part_codec import DamagedPartError
 from reference_broker.machines.cluster.metadata import QueueRecord
+from reference_broker.mirroring.operations import AppliedPublishes
 from reference_broker.mirroring.ring import RingMember
 from reference_broker.node.owned.master_ring import MasterPorts, MasterRing
 from reference_broker.node.owned.mirror_frames import RingNote
@@ -194,7 +195,9 @@ class OwnerRunner:
     def have_mirrors(self, record: QueueRecord, member: RingMember | None = None) -> None:
         """The queue has mirrors from now on. ``member``: this node's former place in the ring."""
         self._apply()
-        self.ring = MasterRing(record, self.host, self._node, member)
+        own = AppliedPublishes(self._node.node, self._node.boot_id, self.unapplied[Priority.LOW].last)
+        others = [AppliedPublishes(*each) for each in self._dedup.of(Priority.LOW)]
+        self.ring = MasterRing(record, self.host, self._node, member, [own, *others])
 
     def take_over(self, numbers: Sequence[UnappliedCommands], published: Sequence[Any]) -> None:
         """This node was a mirror before. ``published``: the publishes that came only from publishers' nodes; then come

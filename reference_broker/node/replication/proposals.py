@@ -28,7 +28,7 @@ the entry.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from struct import Struct
 from typing import Any, Final
 
@@ -148,6 +148,10 @@ class DedupTable:
         node, priority, boot_id = proposer
         newest, number = self._highest.get((node, priority), (0, 0))
         return number if newest == boot_id else 0
+
+    def of(self, priority: Priority) -> Iterator[tuple[NodeId, int, int]]:
+        """Each node's latest start and the highest number applied of this priority."""
+        return ((NodeId(node), *reached) for (node, of), reached in self._highest.items() if of == priority)
 
     def pack(self) -> bytes:
         """The table for a snapshot; canonical."""

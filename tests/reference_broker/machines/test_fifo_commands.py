@@ -12,17 +12,20 @@ from reference_broker.machines.commands import (
     Command,
     Discard,
     Enqueue,
+    Label,
     NodeDown,
     NodeUp,
     Purge,
     Return,
     Settle,
+    Tick,
 )
-from reference_broker.machines.effects import Confirm, Deliver, Effect, MonitorNode, Reply, Span
+from reference_broker.machines.config import FifoConfig, KeyedConfig
+from reference_broker.machines.effects import Confirm, Deliver, Effect, MonitorNode, Reply, SetTimer, Span
 from reference_broker.machines.fifo import FifoMachine, Meta
 from reference_broker.types import ConsumerId, LogIndex, NodeId
 
-from .logs import TERM, apply, batch, channel, consumer, drained, held, machine, run_of, told
+from .logs import TERM, apply, batch, channel, consumer, drained, held, machine, run_of, run_with, told
 
 P = channel(1, number=9)
 A, B, C = consumer(1), consumer(2), consumer(3)
@@ -438,3 +441,18 @@ def test_spans_point_at_the_entry_and_the_run() -> None:
     assert first == Span(LogIndex(40), first.offset, 0, 2)
     assert second == Span(LogIndex(40), second.offset, 0, 2)
     assert first.offset < second.offset < len(payload)
+
+
+def test_a_keyed_queue_does_not_sleep_over_an_entry_that_was_all_applied_before() -> None:
+    """The entry lets time pass: a delay is over, and no command follows by which the queue deals. The member asks for
+    the leader's timer, and so does a member that leads later. In the simulator's world 5300455, messages waited though
+    a consumer had credit."""
+    queue = FifoMachine(FifoConfig(name="q", keyed=KeyedConfig()))
+    one, message = consumer(1), Enqueue(channel(1), 1, run_with(10), labels=((1, Label(b"a", 50, -1)),))
+    apply(queue, Checkout(one, 10, auto_settle=False, priority=0, correlation=1), message, time_ms=100)
+    late = batch(message, time_ms=1000)
+    effects = queue.apply(Meta(LogIndex(queue.applied + 1), TERM), late, None, frozenset({0}))
+    assert effects == [SetTimer(1000)]
+    assert SetTimer(2000) in queue.become_leader(2000)
+    (delivery,) = [each for each in apply(queue, Tick(), time_ms=1001) if isinstance(each, Deliver)]
+    assert delivery.consumer == one

@@ -260,3 +260,17 @@ def test_operations_read_back() -> None:
         except ValueError:
             continue
         assert octets[:cut] in [b"".join(b"".join(e.buffers()) for e in operations[:n]) for n in range(5)]
+
+
+def test_what_fills_a_copy_is_not_taken_once_more_from_publishers() -> None:
+    """A publisher's node knew the new mirror before the master did, so message 27 came twice: straight, and as one of
+    the messages of the queue. In the simulator's world 4800484, a promotion then put it into the queue again."""
+    node, process = Node(), (NodeId(3), 3)
+    copy = MirrorCopy(node.queue)
+    copy.copies.receive(process, 27, ["twenty-seven", "twenty-eight"])
+    run = MessageRun(1, ROUTE, b"." * 30, 30)
+    filling = [*Add(node.queue.next_seq, run, True, 2**63 - 1).buffers(), *AppliedPublishes(*process, 27).buffers()]
+    copy.fill(b"".join(filling))
+    assert copy.copies.rest() == ["twenty-eight"]
+    copy.copies.receive(process, 27, ["twenty-seven"])
+    assert copy.copies.rest() == ["twenty-eight"]
