@@ -214,7 +214,7 @@ class _Figures:
         known = {at: value for at, value in values.items() if value is not None}
         missing = len(self._rounds) - len(known)
         if missing or not known:
-            why = f"has no {self.objective.metric}" if values else "was not measured"
+            why = f"has no {self.objective.metric}" if None in values.values() else "was not measured"
             rounds = f" in {missing} of {len(self._rounds)} rounds" if known else ""
             return known, f"{step or 'the run'} {why}{rounds}"
         return known, next((doubt for rows in self._rounds if (doubt := self._doubt(step, rows[step]))), "")
