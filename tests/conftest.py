@@ -53,9 +53,6 @@ def stride(pytestconfig: pytest.Config, request: pytest.FixtureRequest) -> int:
     return _STRIDES[_profile(pytestconfig)]
 
 
-# No test leaves a process behind that makes an archive for reports to come.
-os.environ["PERFTEST_CLASS_DATA"] = "off"
-
 _MOUNTING = ("drives", "lab")
 """Marks of tests that mount drives, or start processes with a mount namespace of their own."""
 

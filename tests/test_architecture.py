@@ -239,9 +239,7 @@ MAY_IMPORT = {
         "perftest.results.trust",
         "perftest.results.hosts",
     ),
-    "reports.store": (
-        *("reports.store", "reports.errors", "perftest.errors", "perftest.installation", "perftest.results"),
-    ),
+    "reports.store": (*("reports.store", "reports.errors", "perftest.errors", "perftest.results"),),
     "reports.pipeline": (
         "hdr_buckets",
         *(f"reports.{each}" for each in ("pipeline", "compute", "store", "errors")),
@@ -267,6 +265,7 @@ MAY_IMPORT = {
         "reports.pages",
         "reports.charts",
         "reports.catalogue.annotations",
+        *(f"reports.store.{each}" for each in ("locations", "stored", "transactions")),
         "reports.errors",
         "perftest.errors",
         "perftest.results",

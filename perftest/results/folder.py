@@ -1,24 +1,17 @@
-"""The places of runs and stores: the few calls that readers and publishers need, so that a place need not be a local
-disk.
+"""The places of runs: the few calls that readers need, so that a place need not be a local disk.
 
-A name is relative to its folder, with slashes. A run directory and a report store are folders; so is the directory that
-holds several runs. The generator writes a run with appends and therefore writes to a local disk; readers of runs, and
-readers and writers of stores, go through :class:`Folder`. A file appears whole under its name, or not at all, and its
-content never changes afterwards.
+A name is relative to its folder, with slashes. A run directory is a folder; so is the directory that holds several
+runs. The generator writes a run with appends and therefore writes to a local disk; readers of runs go through
+:class:`Folder`.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import secrets
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
-
-Content = bytes | Path
-"""Content that is put under a name: octets, or a local file that holds the octets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,13 +43,6 @@ class Folder(ReadableFolder, Protocol):
 
     def files(self, below: str = "") -> list[FolderEntry]:
         """Every file below ``below``, at any depth, sorted by name; none if there is nothing."""
-
-    def put_if_absent(self, name: str, content: Content) -> bool:
-        """Write a whole file, on disk when the call returns; False, and nothing is changed, if the name is taken. Of
-        several that put the same name at the same time, one gets True."""
-
-    def delete(self, name: str) -> None:
-        """Remove a file; nothing happens if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,44 +77,6 @@ class LocalFolder:
                 name = path.relative_to(self.path).as_posix()
                 found.append(FolderEntry(name=name, octets=status.st_size, modified_ns=status.st_mtime_ns))
         return sorted(found, key=lambda entry: entry.name)
-
-    def put_if_absent(self, name: str, content: Content) -> bool:
-        """As :meth:`Folder.put_if_absent`: a hard link gives the name to a file that is already whole and synced."""
-        path = self.path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-        try:
-            with beside.open("xb") as file:
-                _copy(content, file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.link(beside, path)
-        except FileExistsError:
-            return False
-        finally:
-            beside.unlink(missing_ok=True)
-        _sync_directory(path.parent)
-        return True
-
-    def delete(self, name: str) -> None:
-        """As :meth:`Folder.delete`."""
-        (self.path / name).unlink(missing_ok=True)
-
-
-def _copy(content: Content, file: BinaryIO) -> None:
-    if isinstance(content, bytes):
-        file.write(content)
-        return
-    with content.open("rb") as source:
-        shutil.copyfileobj(source, file, 1024 * 1024)
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def folder_of(place: Path | ReadableFolder) -> ReadableFolder:

@@ -1,27 +1,32 @@
-"""Tags and notes that people give to runs, in the store beside the tables: ``annotations/<run>/<number>.json``.
+"""Tags and notes that people give to runs, in the store beside the tables: a table of their changes.
 
-Each change is a file of its own, put under the next free number. So no user overwrites another's change, on object
-storage as on a local drive, and the history of a run's notes stays readable. The present annotations follow from the
-changes in their order. A run directory is never changed.
+Each change is a row of its own, appended in a transaction of its own. So no user overwrites another's change, and the
+history of a run's notes stays readable. The present annotations follow from the changes in their order. A run
+directory is never changed.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from perftest.results.folder import Folder, read_object
-from reports.errors import AnnotationError, StoreError
+import pyarrow as pa
+import pyarrow.compute as compute
 
-PLACE: Final = "annotations"
+from reports.errors import AnnotationError, StoreError
+from reports.store.columns import Row
+from reports.store.locations import StoreLocation
+from reports.store.part_files import write_rows
+from reports.store.stored import ANNOTATIONS, STORED
+from reports.store.transactions import append, find_table, probe, rows_of
+
 TAG: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/+-]{0,63}")
 NOTE_MAX: Final = 1_000
 """Characters of a note."""
-TRIES: Final = 100
-"""Changes of other people that one change gives way to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +60,10 @@ class AnnotationChange:
             fix = f"write at most {NOTE_MAX} characters, without control characters"
             raise AnnotationError("the note cannot be kept", "the note", fix)
 
-    def to_json(self, now_ns: int) -> bytes:
-        """The file of this change."""
-        record = {"t_ns": now_ns, "add": list(self.add), "remove": list(self.remove), "note": self.note}
-        return json.dumps(record, ensure_ascii=False).encode()
+    def row(self, run_id: str, now_ns: int) -> Row:
+        """The row of this change."""
+        given = {"added": json.dumps(self.add), "removed": json.dumps(self.remove)}
+        return {"run_id": run_id, "t_ns": now_ns, **given, "note": self.note}
 
 
 def _is_plain(character: str) -> bool:
@@ -66,61 +71,48 @@ def _is_plain(character: str) -> bool:
 
 
 def applied(changes: Iterable[Mapping[str, Any]]) -> Annotation:
-    """The annotation after these records of changes. Parts of another form are ignored."""
+    """The annotation after these rows of changes. Parts of another form are ignored."""
     tags: set[str] = set()
     note = ""
     for change in changes:
-        tags = (tags | _tags(change.get("add"))) - _tags(change.get("remove"))
-        said = change.get("note")
-        note = "".join(filter(_is_plain, said))[:NOTE_MAX] if isinstance(said, str) else note
+        tags = (tags | _tags(change["added"])) - _tags(change["removed"])
+        said = change["note"]
+        note = note if said is None else "".join(filter(_is_plain, said))[:NOTE_MAX]
     return Annotation(tags=tuple(sorted(tags)), note=note)
 
 
-def _tags(value: object) -> set[str]:
-    return (
-        {each for each in value if isinstance(each, str) and TAG.fullmatch(each)} if isinstance(value, list) else set()
-    )
+def _tags(text: str) -> set[str]:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return set()
+    listed = value if isinstance(value, list) else ()
+    return {each for each in listed if isinstance(each, str) and TAG.fullmatch(each)}
 
 
-def annotated(store: Folder) -> list[str]:
-    """The runs that have an annotation."""
-    return store.names(PLACE)
+def read_annotations(store: StoreLocation, run_ids: Iterable[str] | None = None) -> dict[str, Annotation]:
+    """The annotations of these runs, or of all, if they have one. Raises StoreError if the store cannot be read."""
+    table = find_table(store, ANNOTATIONS.name)
+    if table is None:
+        return {}
+    wanted = None if run_ids is None else compute.field("run_id").isin(pa.array(list(run_ids), pa.string()))
+    try:
+        rows = rows_of(store, table, wanted, ANNOTATIONS.names)
+    except OSError as error:
+        raise StoreError(f"an annotation cannot be read: {error}", store.where, "try again") from error
+    changes: defaultdict[str, list[Row]] = defaultdict(list)
+    for row in rows.sort_by("t_ns").to_pylist():
+        changes[row["run_id"]].append(row)
+    return {run_id: applied(of_run) for run_id, of_run in changes.items()}
 
 
-def read_annotation(store: Folder, run_id: str) -> Annotation:
-    """The annotation of a run. A damaged change is left out. Raises StoreError if the store cannot be read."""
-    changes = []
-    for name in _numbered(store, run_id):
-        try:
-            changes.append(read_object(store, f"{PLACE}/{run_id}/{name}"))
-        except ValueError:
-            continue
-        except OSError as error:
-            raise StoreError(f"an annotation cannot be read: {error}", store.where, "try again") from error
-    return applied(changes)
-
-
-def read_annotations(store: Folder, run_ids: Iterable[str]) -> dict[str, Annotation]:
-    """The annotations of these runs, if they have one."""
-    wanted = set(run_ids)
-    return {run_id: read_annotation(store, run_id) for run_id in annotated(store) if run_id in wanted}
-
-
-def annotate(store: Folder, run_id: str, change: AnnotationChange, now_ns: int) -> Annotation:
-    """Put a change after all others, and return what holds then. Raises StoreError."""
-    content = change.to_json(now_ns)
-    for _ in range(TRIES):
-        last = max((int(name[:8]) for name in _numbered(store, run_id)), default=0)
-        try:
-            done = store.put_if_absent(f"{PLACE}/{run_id}/{last + 1:08}.json", content)
-        except OSError as error:
-            what = f"the annotation cannot be written: {error.strerror or error}"
-            raise StoreError(what, store.where, "make room, or name a store that can be written to") from error
-        if done:
-            return read_annotation(store, run_id)
-    what = f"{TRIES} other changes of this run came first, one after the other"
-    raise StoreError(what, store.where, "try again")
-
-
-def _numbered(store: Folder, run_id: str) -> Sequence[str]:
-    return [name for name in store.names(f"{PLACE}/{run_id}") if re.fullmatch(r"[0-9]{8}\.json", name)]
+def annotate(store: StoreLocation, run_id: str, change: AnnotationChange, now_ns: int) -> Annotation:
+    """Add a change to all others, and return what holds then. Raises StoreError."""
+    probe(store)
+    rows = pa.Table.from_pylist([change.row(run_id, now_ns)], STORED[ANNOTATIONS.name].arrow)
+    try:
+        files = write_rows(store, ANNOTATIONS.name, rows, f"{now_ns}")
+    except OSError as error:
+        raise store.unwritable(error) from error
+    append(store, ANNOTATIONS.name, files, {})
+    return read_annotations(store, [run_id])[run_id]

@@ -51,7 +51,7 @@ def write_report(
     """See :func:`reports.build`."""
     tables = report_store.read_tables(store, runs, columns=_SHOWN)
     if runs is None:
-        left_out = {each.source: each.reason for each in report_store.read_manifest(store).left_out.values()}
+        left_out = {each.source: each.reason for each in report_store.Store.open(store).left_out.values()}
     raw = _files(tables, leave_out=target)
     pages = _names(tables) if separate else {}
     made = page(

@@ -1,11 +1,12 @@
-"""Ask executors on other machines, before any work, whether they can do ours, and say in a sentence why not."""
+"""Executors on other machines: their environment, and whether they can do our work, asked before any, with a sentence
+that says why not."""
 
 from __future__ import annotations
 
 import re
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from reports.errors import SparkError
+from reports.store.places import S3, scheme_of
 
 EXECUTOR_S: Final = 120.0
 """The time in which a cluster has to find an executor for the first task. Spark itself would wait for ever."""
@@ -21,6 +23,21 @@ EXECUTOR_S: Final = 120.0
 _OTHER_PYTHON: Final = re.compile(r"different(?: minor)? version[^0-9]*(\d+\.\d+)")
 _NO_PYTHON: Final = re.compile(r'Cannot run program "([^"]*)"')
 _NO_MODULE: Final = re.compile(r"No module named '([^']+)'")
+
+
+_AWS: Final = (
+    *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION"),
+    *("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"),
+)
+"""Variables by which executors find an object storage, and may use it. Spark shows no secret among its settings."""
+
+
+def environment(places: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
+    """The settings of Spark that hand these variables to executors, so that nobody has to repeat them, if one of the
+    places is in an object storage."""
+    if not any(scheme_of(place) in S3 for place in places):
+        return {}
+    return {f"spark.executorEnv.{name}": environ[name] for name in _AWS if environ.get(name)}
 
 
 def check(spark: SparkSession, master: str, limit_s: float = EXECUTOR_S) -> None:

@@ -1,35 +1,28 @@
 """One call of the pipeline: which runs, into which store, with which Spark; and the order of its steps.
 
-As far as possible, runs are listed and the store is read before Spark is started: a wrong place is told at once, and
-runs that the store has are not read again.
+Runs are listed and the store is read before Spark is started: a wrong place is told at once, and runs that the store
+has are not read again.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
-
-import pyarrow.compute as compute
+from typing import Final
 
 from reports.errors import RunChoiceError, StoreError
 from reports.pipeline import source
-from reports.pipeline.places import PipelineFolders, check_readable, hadoop_settings
+from reports.pipeline.masters import LOCAL
+from reports.pipeline.run import PipelineResult, Say, Write, run_sources, write_here
 from reports.pipeline.source import RunDirectory
-from reports.store.places import needs_jvm
-from reports.store.run_tables import RunTables
-from reports.store.schema import TABLES
-from reports.store.store import Store, arrow_table, damaged_runs
+from reports.store.store import Store, damaged_runs
+from reports.store.transactions import probe
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from reports.pipeline.run import PipelineResult
-
-Say = Callable[[str], None]
+HERE_BYTES: Final = 24 * 1024**2
+"""Octets of runs that this process reads sooner than a Spark has started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +33,7 @@ class Job:
     store: str | None = None
     """The store that a person chose; None: the store in the folder that holds the runs."""
     beside: str | None = None
-    """A store on this machine for the page, in place of a store that cannot be used or that no page can read."""
+    """A store on this machine for the page, in place of a store beside the runs that cannot be used."""
     master: str
     conf: Sequence[str] = ()
 
@@ -55,82 +48,56 @@ class _Target:
 
     @property
     def where(self) -> str:
-        return self.store.folder.where
+        return self.store.location.where
 
 
-def run(job: Job, say: Say) -> dict[str, object]:
+class SparkNeeded(Exception):  # noqa: N818 - no error, but an answer
+    """The runs are too much for this process, or a Spark was named."""
+
+
+def run(job: Job, say: Say, *, may_start_spark: bool = True) -> dict[str, object]:
     """Bring the runs into a store, and tell about it: ``pages`` is the store that a page can read, ``runs`` are the
-    runs asked for, by their ids, and ``damaged`` says what is damaged of them, by their directories.
+    runs asked for, by their ids, and ``damaged`` says what is damaged of them, by their directories. ``start_s`` is the
+    time until the first run was read, ``run_s`` the time of reading and publishing.
 
-    :raises PipelineError: as :func:`reports.pipeline.run.run`
+    :raises PipelineError: as :func:`reports.pipeline.run.run_sources`
     :raises RunDirectoryError: as :func:`reports.pipeline.source.find_runs`
+    :raises SparkNeeded: nothing was read, because this call may not start a Spark
     """
     began = time.monotonic()
-    with ExitStack() as stack:
-        session = _SparkOnDemand(job, stack, say)
-        places = PipelineFolders(session.get)
-        listed = source.find_runs(job.places, places.folder, places.run_files)
-        target = _target(job, listed, places)
-        known = _known(target, listed)
-        told: dict[str, object] = {"store": target.where, "listed": len(listed), "read": len(target.unread)}
-        left_out = _left_out(target, listed)
-        told |= {"note": target.note, "runs": known, "left_out": left_out, "rows": {}, "run_s": 0.0, "train": False}
-        if target.unread:
-            published = _read(target, session.get(source.input_bytes(target.unread)), known, say)
-            told |= {
-                "publication": published.number,
-                "runs": [*known, *published.runs],
-                "left_out": left_out | {each.source: each.reason for each in published.left_out},
-                "rows": dict(published.rows),
-                "run_s": round(published.seconds, 3),
-                "train": session.lacks_archive,
-            }
-        told["damaged"] = damaged_runs(target.store.folder, told["runs"])  # type: ignore[arg-type]
-        told["start_s"] = round(max(session.started - began, 0.0), 3)
-        told["pages"] = _for_pages(job, target, told["runs"])  # type: ignore[arg-type]
-        return told
+    listed = source.find_runs(job.places)
+    target = _target(job, listed)
+    known = _known(target, listed)
+    told: dict[str, object] = {"store": target.where, "listed": len(listed), "read": len(target.unread)}
+    left_out = _left_out(target, listed)
+    told |= {"note": target.note, "runs": known, "left_out": left_out, "rows": {}, "run_s": 0.0, "start_s": 0.0}
+    if target.unread:
+        if not may_start_spark and not _is_small(job, target.unread):
+            raise SparkNeeded
+        published = _read(job, target, known, say)
+        told |= {
+            "publication": published.version,
+            "runs": [*known, *published.runs],
+            "left_out": left_out | {each.source: each.reason for each in published.left_out},
+            "rows": dict(published.rows),
+            "run_s": round(published.seconds, 3),
+            "start_s": round(time.monotonic() - began - published.seconds, 3),
+        }
+    told["damaged"] = damaged_runs(target.store.location, told["runs"])  # type: ignore[arg-type]
+    told["pages"] = target.where
+    return told
 
 
-class _SparkOnDemand:
-    """The session of Spark, which is started at its first use and stopped with the stack."""
-
-    def __init__(self, job: Job, stack: ExitStack, say: Say) -> None:
-        self._job = job
-        self._stack = stack
-        self._say = say
-        self._session: SparkSession | None = None
-        self.started = 0.0
-        """When it was there, by the monotonic clock."""
-        self.lacks_archive = False
-        """Whether it would have started faster with a class-data archive that is not made yet."""
-
-    def get(self, input_bytes: int | None = None) -> SparkSession:
-        """The session. Without a size of the input it is a session for large input."""
-        if self._session is None:
-            self._say("starting Java")
-            from reports.pipeline.session import SMALL_JOB_BYTES, class_data, parse_conf, spark_session
-
-            job = self._job
-            settings = hadoop_settings([*job.places, job.store or ""], os.environ) | parse_conf(job.conf)
-            octets = SMALL_JOB_BYTES + 1 if input_bytes is None else input_bytes
-            self._session = self._stack.enter_context(spark_session(job.master, settings, octets))
-            self.started = time.monotonic()
-            archive = class_data(job.master, settings, octets)
-            self.lacks_archive = archive is not None and archive.wanted()
-        return self._session
-
-
-def _target(job: Job, runs: Sequence[RunDirectory], places: PipelineFolders) -> _Target:
+def _target(job: Job, runs: Sequence[RunDirectory]) -> _Target:
     """The store that takes the runs.
 
     :raises StoreError: it cannot be used, and there is none in its place
     """
     if job.store is not None:
-        return _usable(Store.open(places.folder(job.store)), runs)
+        return _usable(Store.open(job.store), runs)
     first = source.store_beside(runs)
     note = ""
-    # Readers of a catalogue have no JVM: the folder of runs gets no store that only Spark can read.
-    if first is not None and not needs_jvm(first):
+    if first is not None:
         try:
             return _usable(Store.open(first), runs)
         except StoreError as error:
@@ -148,21 +115,20 @@ def _usable(store: Store, runs: Sequence[RunDirectory]) -> _Target:
         # Unusable runs are not read again unchanged, unless there is no other: then the user asks why.
         target = replace(target, unread=runs)
     if target.unread:
-        with store.writer():
-            pass  # An unwritable store is told before anything is computed.
+        probe(store.location)  # An unwritable store is told before anything is computed.
     return target
 
 
 def _known(target: _Target, runs: Sequence[RunDirectory]) -> list[str]:
     """The ids of the runs that the store has as they are now."""
     listed = _not_read(target, runs)
-    return [run.run_id for run in target.store.manifest.runs.values() if listed.get(run.source) == run.signature]
+    return [run.run_id for run in target.store.runs.values() if listed.get(run.source) == run.signature]
 
 
 def _left_out(target: _Target, runs: Sequence[RunDirectory]) -> dict[str, str]:
     """Why the store has nothing of some of the runs, which are not read again; by their sources."""
     listed = _not_read(target, runs)
-    return {each.source: each.reason for each in target.store.manifest.left_out.values() if each.source in listed}
+    return {each.source: each.reason for each in target.store.left_out.values() if each.source in listed}
 
 
 def _not_read(target: _Target, runs: Sequence[RunDirectory]) -> dict[str, str]:
@@ -171,41 +137,32 @@ def _not_read(target: _Target, runs: Sequence[RunDirectory]) -> dict[str, str]:
     return {each.source: each.signature for each in runs if each.source not in unread}
 
 
-def _read(target: _Target, session: SparkSession, known: Sequence[str], say: Say) -> PipelineResult:
-    from reports.pipeline.run import run_sources
-
-    check_readable(session, target.unread)
-    say(f"reading {len(target.unread)} run{'s' if len(target.unread) > 1 else ''}")
-    published = run_sources(session, target.unread, target.store.folder, say=say, others=bool(known))
+def _read(job: Job, target: _Target, known: Sequence[str], say: Say) -> PipelineResult:
+    many = f"reading {len(target.unread)} run{'s' if len(target.unread) > 1 else ''}"
+    with ExitStack() as stack:
+        write = write_here if _is_small(job, target.unread) else stack.enter_context(_spark(job, target, say))
+        say(many)
+        published = run_sources(target.unread, target.store.location, write, say, others=bool(known))
     if twice := set(known) & set(published.runs):
         what = f"two directories hold the run {min(twice)}"
         raise RunChoiceError(what, target.where, "give one of them; the store has the one that was read last")
     return published
 
 
-def _for_pages(job: Job, target: _Target, runs: Sequence[str]) -> str:
-    """The store that a page of these runs reads: the target, or a copy beside the page if that needs a JVM."""
-    if job.beside is None or not needs_jvm(target.where):
-        return target.where
-    copy_runs(target.store, runs, job.beside)
-    return job.beside
+def _is_small(job: Job, runs: Sequence[RunDirectory]) -> bool:
+    """Whether this process reads the runs before a Spark has started. Whoever names a Spark gets it."""
+    return job.master == LOCAL and not job.conf and sum(each.octets for each in runs) <= HERE_BYTES
 
 
-def copy_runs(store: Store, runs: Sequence[str], target: str) -> None:
-    """Publish a store's rows of some runs in another store."""
-    manifest = Store.open(store.folder).manifest
-    tables = {table.name: arrow_table(store.folder, table.name, runs) for table in TABLES}
-    with Store.open(target).writer() as writer:
-        for stored in (manifest.runs[run_id] for run_id in runs):
-            own = {name: rows.filter(compute.equal(rows["run_id"], stored.run_id)) for name, rows in tables.items()}
-            writer.add(
-                RunTables(
-                    run_id=stored.run_id,
-                    source=stored.source,
-                    signature=stored.signature,
-                    started_ns=stored.started_ns,
-                    experiment=manifest.batches[stored.batch].experiment,
-                    tables=own,
-                )
-            )
-        writer.publish()
+@contextmanager
+def _spark(job: Job, target: _Target, say: Say) -> Iterator[Write]:
+    """Tasks on a Spark, which is started now and stopped afterwards."""
+    say("starting Java")
+    from reports.pipeline.executors import environment
+    from reports.pipeline.session import parse_conf, spark_session
+    from reports.pipeline.spark_jobs import by_spark
+
+    settings = environment([*job.places, job.store or ""], os.environ) | parse_conf(job.conf)
+    octets = sum(each.octets for each in target.unread)
+    with spark_session(job.master, settings, octets) as session:
+        yield by_spark(session)

@@ -1,58 +1,41 @@
-"""The work of Spark's Python workers on parts of large runs: lines in, records and merged histograms out.
+"""The work of Spark's Python workers on parts of large runs: ranges of files in, records and merged histograms out.
 
-A split of a file tells its lines and where the split begins in units of Spark's. The offset of a line follows from the
-lines of all earlier splits, which :func:`survey` counts first. The lines need not be read in order: the meaning of a
-line depends on its own text, on the columns of intervals.csv, on the last base time in latency.hlog before it, and, for
-the slot of a histogram, on the first intervals of steps and phases. These are a few numbers.
+A split is a range of octets of a file; its lines are those that begin in it. The lines need not be read in order: the
+meaning of a line depends on its own text, on the columns of intervals.csv, on the last base time in latency.hlog before
+it, and, for the slot of a histogram, on the first intervals of steps and phases. These are a few numbers, which
+:func:`survey` finds first.
 
 No PySpark is imported here.
 """
 
 from __future__ import annotations
 
-import zlib
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import Final, NamedTuple
-from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.ipc as ipc
 
 from perftest.results import hlog
 from perftest.results import schema as files
 from perftest.results.errors import LineError
 from perftest.results.integrity import Sum
+from perftest.results.intervals import cells_of, missing_columns
 from reports.compute import histograms, intervals, manifests, parsing
 from reports.compute.run import RunRecords, damaged, slotted, tables_of, usable
 from reports.compute.run_files import RunHead
-from reports.pipeline.tasks import Listed, directory_of, octets_of, result_of, table_of
+from reports.pipeline.tasks import Listed, PartTarget, RunsTask
 from reports.store import schema
 from reports.store.columns import Batches, Row
+from reports.store.places import place_of
 
-SPLIT_LINES: Final = pa.schema(
-    [("path", pa.string()), ("block", pa.int64()), ("size", pa.int64()), ("line", pa.binary())]
-)
-"""A line of a file without its end, where its split begins, and the octets of the file."""
-
-SURVEY: Final = pa.schema(
-    [
-        *(("run", pa.string()), ("file", pa.string()), ("block", pa.int64()), ("octets", pa.int64())),
-        *(("crc32", pa.int64()), ("size", pa.int64()), ("at", pa.int64()), ("text", pa.binary())),
-    ]
-)
-"""The octets of a split, ends of lines included, with the CRC-32 of all but the last end of line, and the octets of the
-whole file; or, with ``text``, a line of it that later lines depend on, ``at`` octets after the first line of the
-split."""
-
-SUMS: Final = pa.schema([("path", pa.string()), ("octets", pa.int64()), ("crc32", pa.int64())])
-"""The sum of a whole file."""
-
-ORIGINS: Final = pa.schema(
-    [("run", pa.string()), ("step", pa.int64()), ("phase", pa.string()), ("origin_ns", pa.int64())]
-)
+SURVEY: Final = pa.schema([("told", pa.string())])
+"""The facts about a split (:class:`Surveyed`), as JSON."""
 
 PIECES: Final = pa.schema(
     [
@@ -63,172 +46,203 @@ PIECES: Final = pa.schema(
 """Records of a file of a run as an Arrow stream: kind GOOD, SLOTTED or DAMAGED. ``offset`` puts pieces of a file in
 order."""
 
+SPLIT_BYTES: Final = 32 * 1024**2
+"""Octets of a split."""
+CHUNK_BYTES: Final = 64 * 1024
+"""Octets that are read at once to find the end of a line."""
+
 _END: Final = b"\n"
 GOOD, SLOTTED, DAMAGED = "good", "slotted", "damaged"
 _DAMAGED: Final = schema.QUARANTINE.without("run_id")
 
 
-class Block(NamedTuple):
-    """A split of a file of a run; ``run`` is its directory (:func:`reports.pipeline.tasks.directory_of`)."""
+class FileSplit(NamedTuple):
+    """The octets from ``begin`` to ``end`` of a file of a run; ``run`` is its directory."""
 
     run: str
     file: str
-    block: int
+    begin: int
+    end: int
+
+    @property
+    def octets(self) -> int:
+        """The length."""
+        return self.end - self.begin
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Survey:
-    """The facts about each whole run for workers: the begin of each split, and the base time before it."""
-
-    offsets: Mapping[Block, int]
-    base_ns: Mapping[Block, int]
+def splits_of(run: str, sizes: Mapping[str, int], names: Iterable[str], most: int) -> list[FileSplit]:
+    """The splits, of ``most`` octets at most, of these files of a run, as far as it has them and they have an octet."""
+    return [
+        FileSplit(run, name, begin, min(begin + most, sizes[name]))
+        for name in names
+        for begin in range(0, sizes.get(name, 0), most)
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """The facts about one run for workers; ``begins`` are not known before intervals.csv was read."""
+    """The facts about one run for workers; ``base_ns`` is the base time of latency.hlog before each of its splits."""
 
     listed: Listed
     head: RunHead
     begins: intervals.Origins
+    base_ns: Mapping[FileSplit, int]
 
 
-# --- before parsing --------------------------------------------------------------------------------------------------
+# --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def survey(batches: Batches) -> Batches:
-    """The octets of each split, and the lines that later lines depend on."""
-    rows: list[Row] = []
-    for block, lines in groupby(_rows(batches), _block_of):
-        octets = crc32 = size = 0
-        for row in lines:
-            line: bytes = row["line"]
-            if (block[1:] == (files.INTERVALS_CSV, 0) and not octets) or _is_base_time(block.file, line):
-                rows.append({**block._asdict(), "octets": 0, "at": octets, "text": line})
-            crc32 = zlib.crc32(line, zlib.crc32(_END, crc32) if octets else 0)
-            octets += len(line) + len(_END)
-            size = row["size"]
-        rows.append({**block._asdict(), "octets": octets, "crc32": crc32, "size": size})
-    yield pa.RecordBatch.from_pylist(rows, SURVEY)
+def octets_of_split(split: FileSplit) -> bytes:
+    """The octets of a split. Raises OSError."""
+    with place_of(split.run).open(split.file) as file:
+        file.seek(split.begin)
+        return file.read(split.octets)
 
 
-def sums_of_lines(rows: Iterable[Row]) -> dict[str, dict[str, Sum]]:
-    """The sum of each file of each run, by run and name, of all rows of SURVEY."""
-    found: dict[str, dict[str, Sum]] = {}
-    for row in sorted((row for row in rows if row["crc32"] is not None), key=_block):
-        of_run = found.setdefault(row["run"], {})
-        whole = of_run.get(row["file"], Sum()).joined(Sum(row["octets"] - len(_END), row["crc32"]))
-        # Only the last line of a file may have no end.
-        of_run[row["file"]] = whole if whole.octets == row["size"] else whole.plus(_END)
-    return found
+def lines_of_split(split: FileSplit) -> Iterator[parsing.FileLine]:
+    """The lines that begin in a split, the last of them to its end. Raises OSError."""
+    with place_of(split.run).open(split.file) as file:
+        before = min(split.begin, 1)
+        file.seek(split.begin - before)
+        content = file.read(split.octets + before)
+        while content and not content.endswith(_END) and (more := file.read(CHUNK_BYTES)):
+            rest, end, _ = more.partition(_END)
+            content += rest + end
+    # The octet before says whether the first line began before the split.
+    skipped = content.find(_END) + 1 if before else 0
+    if before and not skipped:
+        return
+    for line in parsing.lines_of(content[skipped:]):
+        offset = line.offset + skipped + split.begin - before
+        if offset >= split.end:
+            return
+        yield line._replace(offset=offset)
 
 
-def sums(batches: Batches) -> Batches:
-    """The sums (SUMS) of whole files (:data:`reports.pipeline.tasks.CONTENTS`)."""
-    for batch in batches:
-        found = [(path, Sum().plus(content.as_py())) for path, content in zip(*batch.columns, strict=True)]
-        yield pa.RecordBatch.from_pylist([{"path": path.as_py(), **of_file._asdict()} for path, of_file in found], SUMS)
+# --- survey ----------------------------------------------------------------------------------------------------------
 
 
-def _is_base_time(file: str, line: bytes) -> bool:
-    return file == files.LATENCY_HLOG and line.startswith(b"#[BaseTime:")
+class Surveyed(NamedTuple):
+    """The facts about a split: the CRC-32 of its octets; of latency.hlog the base times that it states, each with the
+    offset of its line; of intervals.csv the begins of the first slots of steps and phases."""
+
+    split: FileSplit
+    crc32: int
+    base_times: list[tuple[int, int]]
+    begins: list[tuple[int, str, int]]
+
+    @classmethod
+    def of(cls, row: Row) -> Surveyed:
+        """The facts in a row of SURVEY."""
+        split, crc32, base_times, begins = json.loads(row["told"])
+        return cls(FileSplit(*split), crc32, base_times, begins)
 
 
-def surveyed(rows: Sequence[Row]) -> Survey:
-    """The survey of runs, of all their rows of SURVEY."""
-    octets: dict[Block, int] = {}
-    for row in rows:
-        octets[_block(row)] = octets.get(_block(row), 0) + row["octets"]
-    offsets: dict[Block, int] = {}
-    ends: dict[tuple[str, str], int] = {}
-    for block in sorted(octets):
-        offsets[block] = ends.get(block[:2], 0)
-        ends[block[:2]] = offsets[block] + octets[block]
-    return Survey(offsets=offsets, base_ns=_base_times(rows, offsets))
+def survey(splits: Iterable[FileSplit]) -> Batches:
+    """The facts about splits (SURVEY)."""
+    for split in splits:
+        sum_ = Sum().plus(octets_of_split(split))
+        base_times = list(_base_times(split)) if split.file == files.LATENCY_HLOG else []
+        begins = list(_begins(split)) if split.file == files.INTERVALS_CSV else []
+        told = json.dumps(Surveyed(split, sum_.crc32, base_times, begins))
+        yield pa.RecordBatch.from_pylist([{"told": told}], SURVEY)
 
 
-def _base_times(rows: Sequence[Row], offsets: Mapping[Block, int]) -> dict[Block, int]:
-    """The base time that holds at the begin of each split of latency.hlog."""
-    stated: dict[str, list[tuple[int, int]]] = {}
-    for row in rows:
-        if row["text"] is not None and row["file"] == files.LATENCY_HLOG:
-            text = row["text"].rstrip(b"\r").decode("utf-8", errors="replace")
+def _base_times(split: FileSplit) -> Iterator[tuple[int, int]]:
+    for line in lines_of_split(split):
+        if line.octets.startswith(b"#[BaseTime:"):
             try:
-                base_ns = hlog.base_ns_of(text)
+                base_ns = hlog.base_ns_of(line.octets.rstrip(b"\r").decode("utf-8", errors="replace"))
             except LineError:
                 continue
             if base_ns is not None:
-                stated.setdefault(row["run"], []).append((offsets[_block(row)] + row["at"], base_ns))
-    return {block: _last_before(stated.get(block.run, ()), offset) for block, offset in offsets.items()}
+                yield line.offset, base_ns
 
 
-def _last_before(stated: Sequence[tuple[int, int]], offset: int) -> int:
-    """The base time that was stated last before an offset."""
-    return max((each for each in stated if each[0] < offset), default=(0, 0))[1]
+def _begins(split: FileSplit) -> Iterator[tuple[int, str, int]]:
+    """The begins of the first slots; none if the header is damaged, for then the run is not read."""
+    columns = _columns(csv_head(split.run))
+    if columns:
+        parts = parsing.parse(split.file, lines_of_split(split), columns, 0)
+        found = intervals.earliest(intervals.origins(usable(pa.Table.from_batches([part]))) for part in parts)
+        yield from ((step, phase, origin_ns) for (step, phase), origin_ns in found.items())
 
 
-def csv_head(rows: Sequence[Row], size: int) -> bytes:
-    """The first line of a run's intervals.csv and, if any octet follows, one octet more, to open a run with.
-
-    :param rows: the rows of SURVEY of the run
-    """
-    first = next((row["text"] for row in rows if row["file"] == files.INTERVALS_CSV and row["text"] is not None), b"")
-    end = b"\n" if size > len(first) else b""
-    return bytes(first + end + (b"x" if size > len(first) + 1 else b""))
+def _columns(head: bytes) -> tuple[str, ...]:
+    try:
+        names = cells_of(head.partition(_END)[0].rstrip(b"\r").decode("utf-8", errors="replace"))
+    except LineError:
+        return ()
+    return () if missing_columns(names) else tuple(names)
 
 
-def part_origins(batches: Batches, heads: Mapping[str, RunHead], known: Survey) -> Batches:
-    """The begins of the first slots (ORIGINS) of parts of intervals.csv."""
-    found: dict[str, intervals.Origins] = {}
-    for block, records in _parsed(batches, heads, known):
-        found[block.run] = intervals.earliest([found.get(block.run, {}), intervals.origins(usable(records))])
-    rows = [
-        {"run": run, "step": step, "phase": phase, "origin_ns": ns}
-        for run, of_run in found.items()
-        for (step, phase), ns in of_run.items()
-    ]
-    yield pa.RecordBatch.from_pylist(rows, ORIGINS)
+def csv_head(run: str) -> bytes:
+    """The first line of a run's intervals.csv and, if any octet follows, one octet more, to open a run with. Raises
+    OSError."""
+    with place_of(run).open(files.INTERVALS_CSV) as file:
+        content = b""
+        while _END not in content[:-1] and (more := file.read(CHUNK_BYTES)):
+            content += more
+    return content[: content.find(_END) + 2] if _END in content else content
 
 
-def earliest_origins(rows: Iterable[Row]) -> dict[str, intervals.Origins]:
-    """The begins of the first slots of each run, of the rows of ORIGINS of all parts."""
-    told: dict[str, list[intervals.Origins]] = {}
-    for row in rows:
-        told.setdefault(row["run"], []).append({(row["step"], row["phase"]): row["origin_ns"]})
-    return {run: intervals.earliest(of_run) for run, of_run in told.items()}
+def sums_of(told: Iterable[Surveyed]) -> dict[str, Sum]:
+    """The sum of each file of a run, of the facts about all its splits."""
+    found: dict[str, Sum] = {}
+    for each in sorted(told, key=lambda each: each.split):
+        found[each.split.file] = found.get(each.split.file, Sum()).joined(Sum(each.split.octets, each.crc32))
+    return found
+
+
+def base_times_of(told: Iterable[Surveyed]) -> dict[FileSplit, int]:
+    """The base time that holds at the begin of each split of latency.hlog."""
+    of_file = [each for each in told if each.split.file == files.LATENCY_HLOG]
+    stated = [(offset, base_ns) for each in of_file for offset, base_ns in each.base_times]
+    return {each.split: max((at for at in stated if at[0] < each.split.begin), default=(0, 0))[1] for each in of_file}
+
+
+def begins_of(told: Iterable[Surveyed]) -> intervals.Origins:
+    """The begins of the first slots of each step and phase of a run."""
+    return intervals.earliest({(step, phase): at} for each in told for step, phase, at in each.begins)
 
 
 # --- parsing ---------------------------------------------------------------------------------------------------------
 
 
-def pieces(batches: Batches, runs: Mapping[str, Known], known: Survey) -> Batches:
-    """The records of lines, histograms of equal places merged (PIECES)."""
-    heads = {run: each.head for run, each in runs.items()}
-    for block, records in _parsed(batches, heads, known):
-        of_run = runs[block.run]
-        offset, bad = records.column("offset")[0].as_py(), damaged(records)
-        if block.file == files.LATENCY_HLOG:
-            recorded = slotted(usable(records), of_run.begins, manifests.interval_ns(of_run.head))
-            merged, spoiled = histograms.merge_part(recorded)
-            bad += [{"file": block.file, **each._asdict()} for each in spoiled]
-            found = {SLOTTED: merged}
-        else:
-            found = {GOOD: usable(records)}
-        if bad:
-            found[DAMAGED] = pa.Table.from_pylist(bad, _DAMAGED)
-        place = {"run": block.run, "file": block.file, "offset": offset}
-        rows = [{**place, "kind": kind, "content": octets_of(table)} for kind, table in found.items()]
-        yield pa.RecordBatch.from_pylist(rows, PIECES)
+def pieces(splits: Iterable[FileSplit], runs: Mapping[str, Known]) -> Batches:
+    """The records of the lines of splits, histograms of equal places merged (PIECES)."""
+    for split in splits:
+        known = runs[split.run]
+        for batch in parsing.parse(split.file, lines_of_split(split), known.head.columns, known.base_ns.get(split, 0)):
+            yield pa.RecordBatch.from_pylist(_pieces(split, known, pa.Table.from_batches([batch])), PIECES)
 
 
-def assemble(batches: Batches, runs: Mapping[str, Known]) -> Batches:
-    """The tables of runs (RESULT), of all their pieces.
+def _pieces(split: FileSplit, known: Known, records: pa.Table) -> list[Row]:
+    """The pieces of records, damaged ones included, never none."""
+    offset, bad = records.column("offset")[0].as_py(), damaged(records)
+    if split.file == files.LATENCY_HLOG:
+        recorded = slotted(usable(records), known.begins, manifests.interval_ns(known.head))
+        merged, spoiled = histograms.merge_part(recorded)
+        bad += [{"file": split.file, **each._asdict()} for each in spoiled]
+        found = {SLOTTED: merged}
+    else:
+        found = {GOOD: usable(records)}
+    if bad:
+        found[DAMAGED] = pa.Table.from_pylist(bad, _DAMAGED)
+    place = {"run": split.run, "file": split.file, "offset": offset}
+    return [{**place, "kind": kind, "content": octets_of(table)} for kind, table in found.items()]
+
+
+def assemble(batches: Batches, runs: Mapping[str, Known], target: PartTarget) -> Batches:
+    """Write the tables of runs, of all their pieces; a row of :data:`reports.pipeline.tasks.RESULT`.
 
     :param batches: PIECES, each run's one after the other in the order of its lines
     """
-    for run, of_run in groupby(_rows(batches), itemgetter("run")):
-        found, known = list(of_run), runs[run]
-        yield result_of(known.listed, partial(_tables, known.head, found))
+    task = RunsTask(target)
+    rows = (row for batch in batches for row in batch.to_pylist())
+    for run, of_run in groupby(rows, itemgetter("run")):
+        task.take(runs[run].listed, partial(_tables, runs[run].head, list(of_run)))
+    yield task.result()
 
 
 def _tables(head: RunHead, found: Sequence[Row]) -> dict[str, pa.Table]:
@@ -250,32 +264,16 @@ def _whole(found: Sequence[Row], kind: str, none: pa.Table, file: str | None = N
     return pa.concat_tables([none, *tables])
 
 
-def _parsed(batches: Batches, heads: Mapping[str, RunHead], known: Survey) -> Iterator[tuple[Block, pa.Table]]:
-    """Records of lines, damaged ones included, never none, with the split of the lines; of runs with a head."""
-    for block, rows in groupby(_rows(batches), _block_of):
-        if block.run not in heads:
-            continue
-        lines = _lines(rows, known.offsets[block])
-        for batch in parsing.parse(block.file, lines, heads[block.run].columns, known.base_ns[block]):
-            yield block, pa.Table.from_batches([batch])
+def octets_of(table: pa.Table) -> bytes:
+    """The table as a compressed Arrow stream."""
+    octets = pa.BufferOutputStream()
+    # As a whole: most tables have many columns and few rows, which hardly shrink column by column.
+    with pa.CompressedOutputStream(octets, "zstd") as packed, ipc.new_stream(packed, table.schema) as stream:
+        stream.write_table(table)
+    return octets.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 
-def _lines(rows: Iterable[Row], offset: int) -> Iterator[parsing.FileLine]:
-    for row in rows:
-        end = offset + len(row["line"]) + 1
-        yield parsing.FileLine(offset, row["line"], end <= row["size"])
-        offset = end
-
-
-def _rows(batches: Batches) -> Iterator[Row]:
-    return (row for batch in batches for row in batch.to_pylist())
-
-
-def _block_of(row: Row) -> Block:
-    directory, _, file = row["path"].rpartition("/")
-    # Spark names files of lines by URIs, and files that are read as a whole by paths.
-    return Block(directory_of(unquote(directory)), file, row["block"])
-
-
-def _block(row: Row) -> Block:
-    return Block(row["run"], row["file"], row["block"])
+def table_of(octets: bytes) -> pa.Table:
+    """The table of a compressed Arrow stream."""
+    with pa.CompressedInputStream(pa.BufferReader(octets), "zstd") as packed, ipc.open_stream(packed) as stream:
+        return stream.read_all()

@@ -1,7 +1,7 @@
 """Start Spark for a report: quiet, on the loopback only, with the Java that is there.
 
-Most reports are small jobs: a few seconds of work after a start-up that costs as much. So a job with a small input gets
-the C1 compiler, the serial collector, two shuffle partitions and a fixed plan, which together take half the CPU time of
+Many jobs are small: a few seconds of work after a start-up that costs as much. So a job with a small input gets the C1
+compiler, the serial collector, two shuffle partitions and a fixed plan, which together take half the CPU time of
 Spark's defaults on two cores. A job with a large input gets Spark's defaults: all compiler tiers, adaptive plans.
 ``conf`` overrides everything here.
 
@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import re
-import socket
 import sys
 import tempfile
 import threading
@@ -31,10 +29,8 @@ from pyspark.sql import SparkSession
 from reports.errors import SettingError, SparkError
 from reports.pipeline import executors
 from reports.pipeline import java as java_runtime
-from reports.pipeline.class_data import ClassData, find_class_data
 from reports.pipeline.executor_archive import FOLDER, archive_for_executors
-
-LOCAL: Final = "local[*]"
+from reports.pipeline.masters import LOCAL, check_master, in_process
 
 LOG4J2: Final = """\
 rootLogger.level = error
@@ -53,11 +49,6 @@ EXECUTOR_PYTHON: Final = "python3"
 """The Python of executors on other machines, found on their PATH."""
 
 LOOPBACK: Final = "127.0.0.1"
-MASTER_S: Final = 5.0
-"""Time within which a master must answer, or it counts as absent."""
-_MASTER: Final = re.compile(
-    r"local|local\[(\*|\d+)(,\d+)?\]|local-cluster\[\d+,\d+,\d+\]|yarn|k8s://\S+|spark://[^\s,]+:\d{1,5}(,[^\s,]+:\d{1,5})*"
-)
 
 SMALL_JOB_BYTES: Final = 256 * 1024 * 1024
 """The largest input of a small job, in octets. With more input, Spark's defaults win back their cost at the start."""
@@ -98,37 +89,11 @@ def parse_conf(settings: Sequence[str]) -> dict[str, str]:
     return conf
 
 
-def check_master(master: str) -> None:
-    """Check the address of a Spark master before Java is started: Spark itself would wait a minute in vain.
-
-    :raises SettingError: no address of a Spark master
-    :raises SparkError: there is no answer
-    """
-    if not _MASTER.fullmatch(master):
-        fix = "write local[*], spark://HOST:PORT, yarn or k8s://URL"
-        raise SettingError(f"{master!r} is no Spark master", "--spark-master, PERFTEST_SPARK_MASTER", fix)
-    if not master.startswith("spark://"):
-        return
-    problem: OSError | None = None
-    for each in master.removeprefix("spark://").split(","):
-        host, _, port = each.rpartition(":")
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), MASTER_S).close()
-        except OSError as error:
-            problem = error
-        else:
-            return
-    raise SparkError(
-        f"the Spark master does not answer: {problem}", master, "is it running, and reachable from here?"
-    ) from problem
-
-
 @contextmanager
 def spark_session(
     master: str = LOCAL,
     conf: Mapping[str, str] | None = None,
     input_bytes: int = 0,
-    java_options: Sequence[str] | None = None,
 ) -> Iterator[SparkSession]:
     """A Spark session, stopped at the end.
 
@@ -136,7 +101,6 @@ def spark_session(
 
     :param conf: Spark settings that go before ours
     :param input_bytes: size of the run directories, which decides the tuning of the session
-    :param java_options: options of the JVM in the place of the options for the class-data archive
     :raises JavaNotFoundError: no Java that Spark can use
     :raises SparkError: Spark did not start
     """
@@ -145,11 +109,8 @@ def spark_session(
     cache = java_runtime.cache_directory(os.environ)
     home = java_runtime.launcher_home(java, cache)
     given = (shipped(cache, conf or {}) if not in_process(master) else {}) | dict(conf or {})
-    if java_options is None:
-        archive = class_data(master, conf or {}, input_bytes)
-        java_options = archive.options() if archive else ()
     with tempfile.TemporaryDirectory(prefix="perftest-spark-", ignore_cleanup_errors=True) as scratch:
-        settings = _settings(master, Path(scratch), input_bytes <= SMALL_JOB_BYTES, java_options) | given
+        settings = _settings(master, Path(scratch), input_bytes <= SMALL_JOB_BYTES) | given
         with _environment(_variables(master, home, given)):
             spark = _start(master, settings)
             try:
@@ -160,17 +121,6 @@ def spark_session(
                 spark.stop()
 
 
-def class_data(master: str, conf: Mapping[str, str], input_bytes: int) -> ClassData | None:
-    """The class-data archive for the JVM of such a session; None where there can be none, as for a large job.
-
-    :raises JavaNotFoundError: no Java that Spark can use
-    """
-    if not in_process(master) or input_bytes > SMALL_JOB_BYTES:
-        return None
-    java = java_runtime.find_java(os.environ)
-    return find_class_data(java, java_runtime.cache_directory(os.environ), os.environ, conf)
-
-
 def shipped(cache: Path, conf: Mapping[str, str]) -> dict[str, str]:
     """The settings with which executors get our code and libraries; none of ours if ``conf`` names archives itself."""
     path = {"spark.executorEnv.PYTHONPATH": FOLDER}
@@ -179,15 +129,10 @@ def shipped(cache: Path, conf: Mapping[str, str]) -> dict[str, str]:
     return path | {"spark.archives": f"{archive_for_executors(cache).as_uri()}#{FOLDER}"}
 
 
-def in_process(master: str) -> bool:
-    """Whether the executor is the driver: ``local-cluster`` has executors of its own."""
-    return master == "local" or master.startswith("local[")
-
-
-def _settings(master: str, scratch: Path, small: bool, java_options: Sequence[str] = ()) -> dict[str, str]:
+def _settings(master: str, scratch: Path, small: bool) -> dict[str, str]:
     log4j2 = scratch / "log4j2.properties"
     log4j2.write_text(LOG4J2, encoding="utf-8")
-    options = [*java_options, f"-Dlog4j2.configurationFile={log4j2}", f"-Dderby.system.home={scratch}"]
+    options = [f"-Dlog4j2.configurationFile={log4j2}", f"-Dderby.system.home={scratch}"]
     settings = BASE_CONF | {"spark.local.dir": str(scratch), "spark.sql.warehouse.dir": str(scratch / "warehouse")}
     if in_process(master):
         settings |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}

@@ -1,21 +1,21 @@
 """Run directories as the pipeline takes them in: the names, sizes and times of their files. The driver reads none.
 
-Runs on this machine and in an object storage are listed before a JVM is asked for, so that a wrong path costs no
-start-up, and runs that a store has already cost none at all.
+Runs are listed before a JVM is asked for, so that a wrong path costs no start-up, and runs that a store has already
+cost none at all.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from perftest.results import schema as files
 from perftest.results.errors import NotARunError
-from perftest.results.folder import Folder, FolderEntry, LocalFolder
+from perftest.results.folder import Folder, LocalFolder
 from perftest.results.reader import read_manifest, run_directories
 from reports.compute.run_files import LINES, READ
 from reports.errors import PlaceError, RunChoiceError
@@ -36,14 +36,14 @@ class RunDirectory:
     signature: str
 
     @property
-    def path(self) -> str:
-        """The directory as Spark's readers take it: a URI, because their default file system may be another one."""
-        return f"file:{self.source}" if self.source.startswith("/") else self.source
-
-    @property
     def empty(self) -> tuple[str, ...]:
         """The files without an octet."""
         return tuple(name for name, size in self.sizes.items() if not size)
+
+    @property
+    def octets(self) -> int:
+        """Octets of all files."""
+        return sum(self.sizes.values())
 
     @property
     def line_bytes(self) -> int:
@@ -51,22 +51,14 @@ class RunDirectory:
         return sum(size for name, size in self.sizes.items() if name in LINES)
 
 
-FolderAt = Callable[[str], Folder]
-"""Finds the folder at a path or URI."""
-FilesOf = Callable[[Folder], list[FolderEntry]]
-"""Lists the files of a folder at any depth; those of READ at least."""
-
-
-def find_runs(
-    places: Iterable[str], folder_at: FolderAt = place_of, files_of: FilesOf = lambda folder: folder.files()
-) -> list[RunDirectory]:
+def find_runs(places: Iterable[str]) -> list[RunDirectory]:
     """The runs at these paths and URIs, each once: a place is a run directory, or a directory that holds runs.
 
     :raises RunDirectoryError: a place is no run and holds none
     :raises RunChoiceError: no run
     :raises PlaceError: a place cannot be reached
     """
-    return _once(run for place in places for run in _runs_at(folder_at(place), files_of))
+    return _once(run for place in places for run in _runs_at(place_of(place)))
 
 
 def list_runs(paths: Iterable[Path]) -> list[RunDirectory]:
@@ -84,11 +76,6 @@ def unread(runs: Iterable[RunDirectory], known: Mapping[str, str]) -> list[RunDi
     :param known: the signatures of the runs in the store, by their sources
     """
     return [run for run in runs if known.get(run.source) != run.signature]
-
-
-def input_bytes(runs: Iterable[RunDirectory]) -> int:
-    """Octets that the workers will read."""
-    return sum(sum(run.sizes.values()) for run in runs)
 
 
 def store_beside(runs: Sequence[RunDirectory]) -> str | None:
@@ -116,10 +103,10 @@ def _once(found: Iterable[RunDirectory]) -> list[RunDirectory]:
     return runs
 
 
-def _runs_at(folder: Folder, files_of: FilesOf) -> list[RunDirectory]:
+def _runs_at(folder: Folder) -> list[RunDirectory]:
     if isinstance(folder, LocalFolder):
         return [_listed(path.resolve()) for path in run_directories(folder.path)]
-    return _runs_in(folder, files_of)
+    return _runs_in(folder)
 
 
 def _listed(path: Path) -> RunDirectory:
@@ -129,10 +116,10 @@ def _listed(path: Path) -> RunDirectory:
     return _directory(str(path), {name: (stat.st_size, stat.st_mtime_ns) for name, stat in stats.items()})
 
 
-def _runs_in(folder: Folder, files_of: FilesOf) -> list[RunDirectory]:
+def _runs_in(folder: Folder) -> list[RunDirectory]:
     """The run that is this folder, or the runs right below it, of one listing of all files."""
     try:
-        entries = files_of(folder)
+        entries = folder.files()
     except OSError as error:
         what = f"the runs cannot be listed: {cause_of(error)}"
         raise PlaceError(what, folder.where, advice(folder.where, error)) from error

@@ -20,7 +20,6 @@ from aiohttp import web
 from markupsafe import Markup
 
 from perftest.errors import HelpfulError
-from perftest.results.folder import Folder
 from perftest.results.schema import INTERVALS_CSV, MANIFEST
 from reports.errors import UnlikeRunsError
 from reports.html.render import environment, figures_island, plotly_script, report_script, style_sheet
@@ -34,6 +33,7 @@ from reports.server.making import PagesInMaking
 from reports.server.picks import PickError, Picks, picks_of
 from reports.server.run_tags import RunTags
 from reports.server.runs_folder import RunsFolder
+from reports.store.locations import StoreLocation
 
 MakePage = Callable[[Path], Path]
 """Makes the page of a run directory and returns its path; it may take a while. Raises HelpfulError."""
@@ -69,7 +69,7 @@ class Served:
     ``patience_s`` as :data:`PATIENCE_S`; None: until the end."""
 
     folder: Path
-    store: Folder
+    store: StoreLocation
     make_page: MakePage
     make_comparison: MakeComparison
     patience_s: float | None = PATIENCE_S

@@ -1,10 +1,8 @@
-"""Folders by their URIs, for readers and writers without a JVM: local paths, ``s3a:`` (or ``s3:``), and ``hdfs:``.
+"""Folders by their URIs, for readers and writers without a JVM: local paths, ``s3a:`` (or ``s3:``), ``gs:``, ``abfs:``
+and ``hdfs:``, each by the file system that Arrow has for it.
 
 Endpoint and region of an object storage come from ``AWS_ENDPOINT_URL`` (or ``AWS_ENDPOINT_URL_S3``) and ``AWS_REGION``
-(or ``AWS_DEFAULT_REGION``); credentials come from the places of the AWS SDKs, and are in no URI.
-
-Arrow reads and lists. Arrow cannot put a file only if its name is free, so boto3 does that (``If-None-Match: *``). On
-HDFS only the pipeline writes, through Spark.
+(or ``AWS_DEFAULT_REGION``); credentials come from the places of the cloud's own clients, and are in no URI.
 """
 
 from __future__ import annotations
@@ -12,23 +10,25 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+import socket
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 from urllib.parse import unquote, urlsplit
 
+import pyarrow as pa
 import pyarrow.fs as arrow_fs
 
-from perftest.installation import command_for
-from perftest.results.folder import Content, Folder, FolderEntry, LocalFolder
-from reports.errors import StoreError
+from perftest.results.folder import Folder, FolderEntry, LocalFolder
+from reports.errors import PlaceError, StoreError
+from reports.store.place_errors import one_line, plain_error
 
 _URI: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:/")
-_AWS_ERROR: Final = re.compile(r"AWS Error (\w+)(?:.*HTTP status (\d+))?")
-OBJECT_STORAGE: Final = ("s3a", "s3")
-SCHEMES: Final = "a path, file:, s3a:, s3: or hdfs:"
+S3: Final = ("s3a", "s3")
+CLOUDS: Final = ("gs", "abfs", "abfss")
+HDFS: Final = "hdfs"
+SCHEMES: Final = "a path, file:, s3a:, s3:, gs:, abfs: or hdfs:"
 CONNECT_S: Final = 5.0
 """Time within which a service must take a connection, or it counts as absent."""
 ATTEMPTS: Final = 3
@@ -44,47 +44,89 @@ def scheme_of(place: str) -> str:
     return urlsplit(place).scheme.lower() if is_uri(place) else "file"
 
 
-def needs_jvm(place: str) -> bool:
-    """Whether only Spark's file systems can do everything at this place; its readers may have a client of Hadoop."""
-    return scheme_of(place) not in ("file", *OBJECT_STORAGE)
+def local_path(place: Path | str) -> Path | None:
+    """The path of a place on this machine; None of any other place."""
+    if isinstance(place, str) and is_uri(place):
+        return Path(unquote(urlsplit(place).path)) if scheme_of(place) == "file" else None
+    return Path(place)
 
 
 def place_of(place: Path | str | Folder) -> Folder:
     """The folder at a path or URI; a folder is itself.
 
     :raises StoreError: no such kind of place is known here
+    :raises PlaceError: it cannot be reached
     """
-    if isinstance(place, Path):
-        return LocalFolder(place)
-    if not isinstance(place, str):
+    if not isinstance(place, Path | str):
         return place
-    if not is_uri(place):
-        return LocalFolder(Path(place))
+    if (path := local_path(place)) is not None:
+        return LocalFolder(path)
+    system, root = opened(str(place))
+    return ArrowFolder(system=system, root=root.rstrip("/"), where=str(place).rstrip("/"))
+
+
+def opened(place: str) -> tuple[Any, str]:
+    """The file system of Arrow for a place, and the path there.
+
+    :raises StoreError: as :func:`place_of`
+    :raises PlaceError: as :func:`place_of`
+    """
+    if (path := local_path(place)) is not None:
+        return arrow_fs.LocalFileSystem(), str(path.absolute())
+    check_scheme(place)
     parts = urlsplit(place)
-    if parts.scheme == "file":
-        return LocalFolder(Path(unquote(parts.path)))
-    if parts.scheme in OBJECT_STORAGE and parts.netloc:
-        _refuse_credentials(parts.netloc, place)
-        return S3Folder(bucket=parts.netloc, prefix=parts.path.strip("/"), where=place.rstrip("/"))
-    if parts.scheme == "hdfs":
-        return _hdfs(place, parts.netloc, parts.path)
-    raise StoreError(f"no place of this kind is known: {parts.scheme}:", place, f"give {SCHEMES}")
+    if parts.scheme in S3:
+        settings = ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+        system = _s3(endpoint(), region(), tuple(os.environ.get(name) for name in settings))
+        return system, f"{parts.netloc}/{parts.path.strip('/')}"
+    try:
+        if parts.scheme == HDFS:
+            _check_name_node(place)
+            return arrow_fs.HadoopFileSystem.from_uri(f"hdfs://{parts.netloc or 'default'}/"), parts.path
+        return cast(tuple[Any, str], arrow_fs.FileSystem.from_uri(place))
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise PlaceError(f"the place cannot be reached: {one_line(error)}", place, _CLIENTS[parts.scheme]) from error
 
 
-def _refuse_credentials(authority: str, place: str) -> None:
-    if "@" in authority:
-        where = place.replace(authority, "…@" + authority.rpartition("@")[2])
+def _check_name_node(place: str) -> None:
+    """Connect to a name node, which Hadoop's client would try for minutes. A name without a port means several name
+    nodes, or the default file system, which the settings of Hadoop know. Raises OSError, and ValueError."""
+    parts = urlsplit(place)
+    if parts.hostname is not None and parts.port is not None:
+        socket.create_connection((parts.hostname, parts.port), CONNECT_S).close()
+
+
+_CLIENTS: Final = {
+    HDFS: "install a Hadoop client and set HADOOP_HOME and CLASSPATH, or give a place of another kind",
+    **dict.fromkeys(CLOUDS, "log in with the client of the cloud, or give a place of another kind"),
+}
+
+
+def check_scheme(place: str) -> None:
+    """Whether a URI is of a kind that is known here, without credentials.
+
+    :raises StoreError: it is not
+    """
+    parts = urlsplit(place)
+    if parts.scheme not in (*S3, *CLOUDS, HDFS) or not (parts.netloc or parts.scheme == HDFS):
+        raise StoreError(f"no place of this kind is known: {parts.scheme}:", place, f"give {SCHEMES}")
+    if "@" in parts.netloc and parts.scheme not in CLOUDS:
+        where = place.replace(parts.netloc, "…@" + parts.netloc.rpartition("@")[2])
         fix = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and give the URI without them"
         raise StoreError("the URI has credentials in it", where, fix)
 
 
-def _hdfs(place: str, authority: str, path: str) -> ArrowFolder:
-    try:
-        system = arrow_fs.HadoopFileSystem.from_uri(f"hdfs://{authority}/" if authority else "hdfs://default/")
-    except (OSError, ValueError) as error:
-        fix = "install a Hadoop client and set HADOOP_HOME and CLASSPATH, or give a place of another kind"
-        raise StoreError(f"HDFS cannot be reached: {_one_line(error)}", place, fix) from error
-    return ArrowFolder(system=system, root=path.rstrip("/"), where=place.rstrip("/"))
+@lru_cache
+def _s3(endpoint: str | None, region: str | None, _credentials: tuple[str | None, ...]) -> arrow_fs.S3FileSystem:
+    """The file system of a service, one for each setting: a worker opens thousands of runs in one bucket."""
+    options = {"region": region, "endpoint_override": endpoint}
+    return arrow_fs.S3FileSystem(
+        connect_timeout=CONNECT_S,
+        # A small file is one put, and no upload of parts.
+        allow_delayed_open=True,
+        retry_strategy=arrow_fs.AwsStandardS3RetryStrategy(max_attempts=ATTEMPTS),
+        **{name: value for name, value in options.items() if value},
+    )
 
 
 def cause_of(error: OSError) -> str:
@@ -97,11 +139,8 @@ def advice(where: str, error: OSError) -> str:
     scheme = scheme_of(where)
     if scheme == "file":
         return "make room, check that the place exists and that you may read and write there"
-    if scheme not in OBJECT_STORAGE:
-        return (
-            "check the address and that you may read and write there; settings of its file system are given as "
-            "--spark-conf spark.hadoop.NAME=VALUE"
-        )
+    if scheme not in S3:
+        return "check the address and that you may read and write there"
     if isinstance(error, PermissionError):
         return "name credentials that may do so: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
     if error.errno == errno.EHOSTUNREACH:
@@ -109,13 +148,9 @@ def advice(where: str, error: OSError) -> str:
     return "check the name of the bucket; AWS_ENDPOINT_URL names a service that is not Amazon's, AWS_REGION its region"
 
 
-def _one_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrowFolder:
-    """A folder on a file system of Arrow, for reading."""
+    """A folder on a file system of Arrow."""
 
     system: Any
     root: str
@@ -141,158 +176,36 @@ class ArrowFolder:
     def open(self, name: str) -> BinaryIO:
         """As :meth:`Folder.open`."""
         try:
-            return cast(BinaryIO, self.system.open_input_file(self._path(name)))
+            return cast(BinaryIO, self.system.open_input_file(f"{self.root}/{name}"))
         except OSError as error:
-            raise _plain(error) from error
-
-    def put_if_absent(self, name: str, content: Content) -> bool:
-        """Always raises OSError: only the pipeline writes here."""
-        raise OSError(errno.EROFS, "only the pipeline writes to a place of this kind", name)
-
-    def delete(self, name: str) -> None:
-        """Always raises OSError: only the pipeline writes here."""
-        raise OSError(errno.EROFS, "only the pipeline writes to a place of this kind", name)
-
-    def _path(self, name: str) -> str:
-        return f"{self.root}/{name}".rstrip("/")
+            raise plain_error(error) from error
 
     def _infos(self, below: str, *, recursive: bool) -> list[Any]:
-        place = arrow_fs.FileSelector(self._path(below), recursive=recursive, allow_not_found=True)
+        path = f"{self.root}/{below}".rstrip("/")
+        place = arrow_fs.FileSelector(path, recursive=recursive, allow_not_found=True)
         try:
-            return list(self.system.get_file_info(place))
+            return list(self.system.get_file_info(place)) or self._nothing()
         except OSError as error:
-            raise _plain(error) from error
-
-
-class S3Folder:
-    """A folder in a bucket: read with Arrow, written with conditional puts."""
-
-    def __init__(self, *, bucket: str, prefix: str, where: str) -> None:
-        self.where = where
-        self._bucket = bucket
-        self._prefix = prefix
-        self._read: ArrowFolder | None = None
-        self._client: Any = None
-
-    def names(self, below: str = "") -> list[str]:
-        """As :meth:`Folder.names`."""
-        found = self._reader().names(below)
-        return found or self._nothing()
-
-    def files(self, below: str = "") -> list[FolderEntry]:
-        """As :meth:`Folder.files`."""
-        found = self._reader().files(below)
-        return found or self._nothing()
-
-    def open(self, name: str) -> BinaryIO:
-        """As :meth:`Folder.open`."""
-        return self._reader().open(name)
+            raise plain_error(error) from error
 
     def _nothing(self) -> list[Any]:
         """An empty list. Raises OSError if there is not even a bucket, which Arrow takes for an empty one."""
+        if scheme_of(self.where) not in S3:
+            return []
         try:
-            there = self._reader().system.get_file_info(self._bucket)
+            there = self.system.get_file_info(self.root.partition("/")[0])
         except OSError:
             return []  # A user who may list below a prefix need not see the bucket.
         if there.type == arrow_fs.FileType.NotFound:
             raise OSError(errno.ENXIO, "there is no such bucket")
         return []
 
-    def put_if_absent(self, name: str, content: Content) -> bool:
-        """As :meth:`Folder.put_if_absent`. After a lost answer the client repeats its request; its own first request
-        then looks like another writer's, and the caller reads what is there."""
-        put = self._writer().put_object
-        try:
-            with _as_os_errors():
-                if isinstance(content, bytes):
-                    put(Bucket=self._bucket, Key=self._key(name), Body=content, IfNoneMatch="*")
-                else:
-                    with content.open("rb") as body:
-                        put(Bucket=self._bucket, Key=self._key(name), Body=body, IfNoneMatch="*")
-        except FileExistsError:
-            return False
-        return True
 
-    def delete(self, name: str) -> None:
-        """As :meth:`Folder.delete`."""
-        client = self._writer()
-        with _as_os_errors():
-            client.delete_object(Bucket=self._bucket, Key=self._key(name))
-
-    def _key(self, name: str) -> str:
-        return f"{self._prefix}/{name}".lstrip("/")
-
-    def _reader(self) -> ArrowFolder:
-        if self._read is None:
-            options = {"region": _region(), "endpoint_override": _endpoint()}
-            system = arrow_fs.S3FileSystem(
-                connect_timeout=CONNECT_S,
-                retry_strategy=arrow_fs.AwsStandardS3RetryStrategy(max_attempts=ATTEMPTS),
-                **{name: value for name, value in options.items() if value},
-            )
-            root = f"{self._bucket}/{self._prefix}".rstrip("/")
-            self._read = ArrowFolder(system=system, root=root, where=self.where)
-        return self._read
-
-    def _writer(self) -> Any:
-        if self._client is None:
-            try:
-                import boto3
-                from botocore.config import Config
-            except ImportError as error:
-                fix = f"install it: {command_for('s3')}"
-                raise StoreError("boto3 is needed to write to an object storage", self.where, fix) from error
-            config = Config(connect_timeout=CONNECT_S, retries={"mode": "standard", "total_max_attempts": ATTEMPTS})
-            # A session of its own: the default one keeps the credentials that it found first.
-            self._client = boto3.Session().client("s3", region_name=_region(), endpoint_url=_endpoint(), config=config)
-        return self._client
-
-
-def _endpoint() -> str | None:
+def endpoint() -> str | None:
+    """The service of an object storage that is not Amazon's own."""
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or None
 
 
-def _region() -> str | None:
+def region() -> str | None:
+    """The region of an object storage."""
     return os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or None
-
-
-@contextmanager
-def _as_os_errors() -> Iterator[None]:
-    """Translates the exceptions of boto3."""
-    from botocore import exceptions as aws
-
-    try:
-        yield
-    except aws.ClientError as error:
-        status = error.response["ResponseMetadata"]["HTTPStatusCode"]
-        if status in (409, 412):
-            raise FileExistsError(errno.EEXIST, "the name is taken") from error
-        raise _of_service(error.response["Error"].get("Code", ""), str(error), status) from error
-    except aws.NoCredentialsError as error:
-        raise PermissionError(errno.EACCES, "there are no credentials") from error
-    except (aws.ConnectionError, aws.HTTPClientError) as error:
-        raise _of_service("NetworkConnection", str(error)) from error
-    except aws.BotoCoreError as error:
-        raise OSError(errno.EIO, str(error)) from error
-
-
-def _plain(error: OSError) -> OSError:
-    """The errors of Arrow's S3 client in the words of the service."""
-    match = _AWS_ERROR.search(str(error))
-    if isinstance(error, FileNotFoundError) or not match:
-        return error
-    return _of_service(match[1], _one_line(error), int(match[2] or 0))
-
-
-def _of_service(code: str, text: str, status: int = 0) -> OSError:
-    """An error of the service as OSError: by its code, as Arrow or boto3 writes the code, or by the status of HTTP."""
-    word = code.replace("_", "").lower()
-    if word == "nosuchbucket":
-        return OSError(errno.ENXIO, "there is no such bucket")
-    if word in ("invalidaccesskeyid", "signaturedoesnotmatch", "expiredtoken", "invalidclienttokenid"):
-        return PermissionError(errno.EACCES, f"the service does not accept the credentials ({code})")
-    if word in ("accessdenied", "forbidden", "403", "allaccessdisabled") or status in (401, 403):
-        return PermissionError(errno.EACCES, "access denied by the service")
-    if word == "networkconnection":
-        return OSError(errno.EHOSTUNREACH, "the service does not answer")
-    return OSError(errno.EIO, text)

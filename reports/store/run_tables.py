@@ -1,6 +1,6 @@
 """A store's tables of one run, and its memory of a run that cannot be reported.
 
-The computing side makes one :class:`RunTables` per run and hands it to the writer of a store. The signature is its own:
+The computing side makes one :class:`RunTables` per run and hands it to a publication. The signature is its own:
 the store gives the signature back (:meth:`reports.store.store.Store.known`), so that a run whose files have not changed
 need not be computed again.
 """
@@ -28,8 +28,6 @@ class RunTables:
     """Of the files of the run directory: changes when one of the files changes."""
     started_ns: int
     """Unix time."""
-    experiment: str
-    """Name of the plan."""
     tables: Mapping[str, pa.Table]
 
 

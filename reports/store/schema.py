@@ -21,7 +21,7 @@ from perftest.results.integrity import Damage, Damages
 from perftest.results.trust import SAMPLES_ABOVE
 from reports.store.columns import ColumnSpec, TableSpec, flag, integer, real, text
 
-STORE_VERSION: Final = 6
+STORE_VERSION: Final = 7
 """Raised when a reader of the previous version would misread a store."""
 
 SERIES: Final = ("e2e", "e2e_sched", "confirm", "confirm_sched", "lag", "ack")

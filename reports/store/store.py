@@ -1,14 +1,12 @@
-"""A store of report tables in a folder: a local directory or an object storage.
+"""A store of report tables in a folder: a local directory or an object storage. Each table is a table of Delta Lake.
 
 ::
 
-    store/
-      manifests/00000042.json                                               what the store holds (:mod:`.manifest`)
-      tables/<table>/date=<UTC date>/experiment=<plan>/<batch>.parquet      rows of the runs of one batch
+    store/<table>/_delta_log/00000000000000000042.json            the transactions of the table
+    store/<table>/date=<UTC date>/<publication>-<random>.parquet  rows of the runs of one task
 
-The files of a publication are written in full before a manifest names them (:mod:`.commit`). So a reader sees the store
-before a publication or after it, and nothing in between; a writer that dies leaves files that nothing names, which a
-later publication sweeps away.
+A run is visible when its row in ``runs`` is, and counts with the rows of the publication that this row names
+(:mod:`.publication`). So a reader sees the store before a publication or after it, and nothing in between.
 
 Reading and writing need no JVM.
 """
@@ -18,40 +16,52 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as compute
 
-from perftest.results.folder import Folder
 from reports.errors import StoreError
-from reports.store.batches import batch_rows, conformed
-from reports.store.commit import Surroundings, latest, unreadable
-from reports.store.manifest import StoreManifest
-from reports.store.places import place_of
-from reports.store.schema import QUARANTINE, TABLES, damages_of
+from reports.store.locations import Place, StoreLocation, location_of
+from reports.store.place_errors import plain_error
+from reports.store.publication import Publication
+from reports.store.run_tables import LeftOut
+from reports.store.schema import QUARANTINE, RUNS, TABLES, damages_of
+from reports.store.stored import DATE, LEFT_OUT, PUBLICATION, REPLACED, SIGNATURE, conformed, part_of
 from reports.store.tables import Tables
-from reports.store.writer import TableWriter
+from reports.store.transactions import REMAKE, find_table, has_tables, probe, rows_of
 
 if TYPE_CHECKING:
     import pandas as pd
+    from deltalake import DeltaTable
 
-READINGS: Final = 3
-"""Number of times that a reader begins again because files that it needs were removed meanwhile."""
-
-Place = Path | str | Folder
-"""A path, a URI (file:, s3a:, s3:, hdfs:), or a folder."""
+READINGS: Final = 5
+"""Number of times that a reader begins again because runs that it reads were reported again meanwhile."""
 
 _Read = TypeVar("_Read")
 
 
+class StoredRun(NamedTuple):
+    """A run in a store. ``publication`` wrote its rows; rows of the publications in ``replaced`` count no longer."""
+
+    run_id: str
+    source: str
+    signature: str
+    publication: str
+    replaced: str
+    date: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Store:
-    """A store as it was when it was opened; ``manifest`` is empty if nothing has been published there."""
+    """A store as it was when it was opened; without runs if nothing has been published there."""
 
-    folder: Folder
-    manifest: StoreManifest
-    surroundings: Surroundings = field(default_factory=Surroundings)
+    location: StoreLocation
+    runs: Mapping[str, StoredRun] = field(default_factory=dict)
+    """By their ids."""
+    left_out: Mapping[str, LeftOut] = field(default_factory=dict)
+    """Run directories that could not be reported, by source. A run that was reported before its directory was damaged
+    stays in ``runs``, too."""
 
     @classmethod
     def open(cls, place: Place) -> Store:
@@ -59,25 +69,31 @@ class Store:
 
         :raises StoreError: the place cannot be read, or the store is damaged or of another version
         """
-        folder = place_of(place)
-        return cls(folder=folder, manifest=latest(folder) or StoreManifest())
+        location = location_of(place)
+        if not has_tables(location):
+            return cls(location=location)
+        table = find_table(location, LEFT_OUT.name)
+        told = _rows(location, table, LEFT_OUT.names).to_pylist() if table is not None else []
+        left_out = {row["source"]: LeftOut(**row) for row in told}
+        return cls(location=location, runs=_stored_runs(location, _runs_table(location)), left_out=left_out)
 
     def known(self) -> Mapping[str, str]:
         """The signature of each source that the store holds, reported or left out."""
-        return self.manifest.known
+        reported = {run.source: run.signature for run in self.runs.values()}
+        return reported | {source: each.signature for source, each in self.left_out.items()}
 
     @contextmanager
-    def writer(self) -> Iterator[TableWriter]:
-        """Takes in runs and publishes them at once. What was not published is removed at the end.
+    def publication(self) -> Iterator[Publication]:
+        """Takes in runs, to be landed at once. What did not land is removed at the end.
 
         :raises StoreError: the place cannot be written; told at once, before anything is computed
         """
-        writer = TableWriter(self.folder, self.surroundings)
+        probe(self.location)
+        publication = Publication(self.location)
         try:
-            writer.probe()
-            yield writer
+            yield publication
         finally:
-            writer.close()
+            publication.discard()
 
 
 def read_tables(
@@ -91,15 +107,16 @@ def read_tables(
     :raises StoreError: no store, one of an unknown version, or one without one of these runs
     """
 
-    def read(folder: Folder, manifest: StoreManifest) -> Tables:
+    def read(chosen: Sequence[StoredRun], location: StoreLocation) -> Tables:
         frames = {}
         for table in TABLES:
             is_wanted = columns is None or table.name in columns
             only = columns[table.name] if columns is not None and is_wanted else None
-            frames[table.name] = _table(folder, manifest, table.name, runs if is_wanted else (), only)
-        return Tables(**{table.name: _frame(frames[table.name], table.order) for table in TABLES})
+            rows = _of_runs(location, table.name, chosen if is_wanted else (), only, every=runs is None)
+            frames[table.name] = _frame(rows, table.order)
+        return Tables(**frames)
 
-    return _reading(place, read)
+    return _reading(place, runs, read)
 
 
 def arrow_table(
@@ -109,7 +126,7 @@ def arrow_table(
 
     :raises StoreError: as :func:`read_tables`
     """
-    return _reading(place, lambda folder, manifest: _table(folder, manifest, name, runs, columns))
+    return _reading(place, runs, lambda chosen, location: _of_runs(location, name, chosen, columns, every=runs is None))
 
 
 def damaged_runs(place: Place, runs: Sequence[str] | None = None) -> dict[str, list[str]]:
@@ -118,69 +135,129 @@ def damaged_runs(place: Place, runs: Sequence[str] | None = None) -> dict[str, l
     :raises StoreError: as :func:`read_tables`
     """
 
-    def read(folder: Folder, manifest: StoreManifest) -> dict[str, list[str]]:
+    def read(chosen: Sequence[StoredRun], location: StoreLocation) -> dict[str, list[str]]:
         found: dict[str, list[dict[str, Any]]] = {}
-        for row in _table(folder, manifest, QUARANTINE.name, runs, None).to_pylist():
+        for row in _of_runs(location, QUARANTINE.name, chosen, None, every=runs is None).to_pylist():
             found.setdefault(row["run_id"], []).append(row)
-        return {manifest.runs[run_id].source: damages_of(rows).lines() for run_id, rows in found.items()}
+        return {run.source: damages_of(found[run.run_id]).lines() for run in chosen if run.run_id in found}
 
-    return _reading(place, read)
+    return _reading(place, runs, read)
 
 
-def read_manifest(place: Place) -> StoreManifest:
-    """The newest manifest of a store.
+def existing(place: Place) -> StoreLocation:
+    """The location of a store that is there.
 
     :raises StoreError: no store, or one of an unknown version
     """
-    folder = place_of(place)
-    manifest = latest(folder)
-    if manifest is None:
-        raise StoreError(
-            "no report store: nothing was published there", folder.where, "put runs into it: perftest runs read"
-        )
-    return manifest
+    location = location_of(place)
+    if not has_tables(location):
+        fix = "put runs into it: perftest runs read"
+        raise StoreError("no report store: nothing was published there", location.where, fix)
+    return location
 
 
-def _reading(place: Place, read: Callable[[Folder, StoreManifest], _Read]) -> _Read:
-    """Read by one manifest; begin again with the newest if files of that manifest were removed meanwhile."""
-    folder = place_of(place)
+def _reading(
+    place: Place, runs: Sequence[str] | None, read: Callable[[Sequence[StoredRun], StoreLocation], _Read]
+) -> _Read:
+    """Read, and begin again if one of the runs was reported again meanwhile: its former rows may be gone."""
+    location = existing(place)
+    table = _runs_table(location)
+    missing: OSError | None = None
     for _ in range(READINGS):
-        manifest = read_manifest(folder)
+        chosen = _chosen(location, _stored_runs(location, table), runs)
         try:
-            return read(folder, manifest)
+            found = read(chosen, location)
         except FileNotFoundError as error:
-            missing = error
+            table, missing = _runs_table(location), error
+            continue
         except OSError as error:
-            raise unreadable(folder, error) from error
+            raise location.unreadable(plain_error(error, is_local=location.is_local)) from error
         except pa.ArrowException as error:
-            raise StoreError(f"a file of the store is damaged: {error}", folder.where, DAMAGED) from error
-    raise StoreError(f"a file of the store is missing: {missing}", folder.where, DAMAGED)
+            raise StoreError(f"a file of the store is damaged: {error}", location.where, REMAKE) from error
+        before, table = table, _runs_table(location)
+        if table.version() == before.version() or _are_as_before(location, table, chosen):
+            return found
+    if missing is not None:
+        raise StoreError(f"a file of the store is missing: {missing}", location.where, REMAKE) from missing
+    raise StoreError("runs are reported again all the time", location.where, "try again")
 
 
-DAMAGED: Final = "remove the store and make the report again"
-
-
-def _table(
-    folder: Folder, manifest: StoreManifest, name: str, runs: Sequence[str] | None, columns: Sequence[str] | None
-) -> pa.Table:
-    wanted = list(manifest.runs) if runs is None else list(dict.fromkeys(runs))
-    for run_id in wanted:
-        if run_id not in manifest.runs:
+def _chosen(location: StoreLocation, known: Mapping[str, StoredRun], runs: Sequence[str] | None) -> list[StoredRun]:
+    for run_id in runs or ():
+        if run_id not in known:
             raise StoreError(
                 f"the store has no run {run_id}",
-                folder.where,
-                f"it has {_some(list(manifest.runs))}; add the run with: perftest report RUN",
+                location.where,
+                f"it has {_some(list(known))}; add the run with: perftest report RUN",
             )
-    parts = [
-        batch_rows(folder, manifest.batches[batch], name, chosen, columns)
-        for batch, chosen in manifest.runs_of(wanted).items()
-    ]
-    return pa.concat_tables([conformed(None, name, columns), *parts])
+    return list(known.values()) if runs is None else [known[run_id] for run_id in dict.fromkeys(runs)]
 
 
 def _some(runs: list[str]) -> str:
     """The runs, or how many there are when they are many."""
     return ", ".join(runs) if 0 < len(runs) <= 10 else f"{len(runs) or 'none'}{' runs' if runs else ''}"
+
+
+def _runs_table(location: StoreLocation) -> DeltaTable:
+    table = find_table(location, RUNS.name)
+    if table is None:
+        raise StoreError("the table runs is gone", location.where, REMAKE)
+    return table
+
+
+def _are_as_before(location: StoreLocation, table: DeltaTable, chosen: Sequence[StoredRun]) -> bool:
+    known = _stored_runs(location, table)
+    return all(known.get(run.run_id) == run for run in chosen)
+
+
+def _stored_runs(location: StoreLocation, table: DeltaTable) -> dict[str, StoredRun]:
+    columns = ("run_id", "path", SIGNATURE.name, PUBLICATION.name, REPLACED.name, DATE.name)
+    rows = _rows(location, table, columns)
+    return {row[0]: StoredRun(*row) for row in zip(*(rows[name].to_pylist() for name in columns), strict=True)}
+
+
+def _rows(location: StoreLocation, table: DeltaTable, columns: Sequence[str]) -> pa.Table:
+    """All rows of a table. Raises StoreError."""
+    try:
+        return rows_of(location, table, None, columns)
+    except FileNotFoundError as error:
+        raise StoreError(f"a file of the store is missing: {error}", location.where, REMAKE) from error
+    except OSError as error:
+        raise location.unreadable(plain_error(error, is_local=location.is_local)) from error
+    except pa.ArrowException as error:
+        raise StoreError(f"a file of the store is damaged: {error}", location.where, REMAKE) from error
+
+
+def _of_runs(
+    location: StoreLocation, name: str, runs: Sequence[StoredRun], columns: Sequence[str] | None, *, every: bool
+) -> pa.Table:
+    """The rows of one table that count for these runs, in the order of the files.
+
+    :param every: these are all runs of the store, so that no file needs to be sought by a run's id
+    :raises OSError: a file cannot be read; FileNotFoundError if it is gone
+    """
+    schema = part_of(name, columns)
+    table = find_table(location, name) if runs else None
+    if table is None:
+        return schema.empty_table()
+    replaced = {f"{run.run_id}/{each}" for run in runs for each in run.replaced.split(",") if each}
+    more = [each for each in ("run_id", PUBLICATION.name) if replaced and each not in schema.names]
+    rows = rows_of(location, table, _condition(runs, every), [*schema.names, *more])
+    if replaced:
+        keys = compute.binary_join_element_wise(rows["run_id"], rows[PUBLICATION.name], "/")
+        dead = compute.is_in(keys, pa.array(sorted(replaced), pa.string()))
+        rows = rows.filter(compute.invert(dead))
+    return conformed(rows, schema)
+
+
+def _condition(runs: Sequence[StoredRun], every: bool) -> Any:
+    """The rows of the publications of these runs; of other runs of these publications none."""
+    publications = sorted({run.publication for run in runs})
+    condition = compute.field(PUBLICATION.name).isin(pa.array(publications, pa.string()))
+    if every:
+        return condition
+    dates = compute.field(DATE.name).isin(pa.array(sorted({run.date for run in runs}), pa.string()))
+    return dates & compute.field("run_id").isin(pa.array([run.run_id for run in runs], pa.string())) & condition
 
 
 def _frame(table: pa.Table, order: Sequence[str]) -> pd.DataFrame:

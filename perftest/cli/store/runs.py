@@ -11,6 +11,7 @@ import click
 
 from perftest.cli.extras import require
 from perftest.cli.sections import SectionedCommand, SummaryGroup, json_option, option, options
+from perftest.cli.store import upkeep
 from perftest.cli.store.catalogue import DATE, RUN_PLACE, day, plain_setting, spark_options, store_option
 from perftest.exits import CliError, Exit, name_damage
 from perftest.metrics.figures import three_figures
@@ -34,6 +35,9 @@ def runs(ctx: click.Context) -> None:
     if ctx.invoked_subcommand is None:
         ctx.invoke(list_)
 
+
+runs.add_command(upkeep.compact)
+runs.add_command(upkeep.history)
 
 _filters = options(
     option(
@@ -141,12 +145,11 @@ def read(
 
     PLACE is a run directory or a directory that holds runs, or the URI of one. Without PLACE: runs.
     """
-    from perftest.cli.report import Spark, fill_store, train
+    from perftest.cli.report import Spark, fill_store
 
     require("report", "a store of runs")
     told = fill_store(places or (Path("runs"),), store, Spark(spark_master, spark_conf))
     click.echo(f"{store}: {told['read']} of {told['listed']} runs were read, {len(told['left_out'])} of them left out")
-    train(told)
     ctx.exit(int(name_damage(told["damaged"])))
 
 
@@ -240,22 +243,22 @@ def _none(known: list[CatalogueEntry]) -> str:
 
 def _change(store: str, run_id: str, change: AnnotationChange) -> Annotation:
     from reports.catalogue.annotations import annotate
-    from reports.store.places import place_of
+    from reports.store.locations import location_of
 
-    return annotate(place_of(store), _entry(store, run_id).run_id, change, time.time_ns())
+    return annotate(location_of(store), _entry(store, run_id).run_id, change, time.time_ns())
 
 
 def _entries(store: str, run_ids: list[str] | None = None) -> list[CatalogueEntry]:
     from reports.catalogue.annotations import read_annotations
     from reports.catalogue.listing import COLUMNS, entries
-    from reports.store.places import place_of
+    from reports.store.locations import location_of
     from reports.store.store import arrow_table
 
     rows = {
         name: arrow_table(store, name, runs=run_ids, columns=columns).to_pylist() for name, columns in COLUMNS.items()
     }
     found = [row["run_id"] for row in rows["runs"]]
-    return entries(rows["runs"], rows["steps"], rows["hosts"], read_annotations(place_of(store), found))
+    return entries(rows["runs"], rows["steps"], rows["hosts"], read_annotations(location_of(store), found))
 
 
 def _entry(store: str, run_id: str) -> CatalogueEntry:

@@ -37,7 +37,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _stored(store: Path, runs: Sequence[Path]) -> Path:
     """A store of these runs, each a day after the one before."""
-    with Store.open(store).writer() as writer:
+    with Store.open(store).publication() as writer:
         for number, path in enumerate(runs):
             contents = {name: (path / name).read_bytes() for name in READ if (path / name).is_file()}
             tables = run_tables(RunFiles(source=str(path), contents=contents))
@@ -50,11 +50,10 @@ def _stored(store: Path, runs: Sequence[Path]) -> Path:
                     source=str(path),
                     signature="s",
                     started_ns=started_ns,
-                    experiment=row["name"],
                     tables=tables,
                 )
             )
-        writer.publish()
+        writer.land()
     return store
 
 
@@ -214,3 +213,28 @@ def test_only_one_directory_can_be_served(call: Call, tmp_path: Path) -> None:
     assert code == Exit.USAGE and "one directory" in err
     code, _, err = call("report")
     assert code == Exit.USAGE and "no run was given" in err
+
+
+def test_the_history_of_a_store_tells_who_added_runs(call: Call, place: Path) -> None:
+    code, out, _ = call("runs", "history", "--store", str(place), "--json")
+    assert code == 0
+    (added,) = [row for row in json.loads(out) if row["what"] == "added runs"]
+    assert added["runs"] == 2 and "@" in added["who"]
+    assert "added runs" in call("runs", "history", "--store", str(place), "--limit", "1")[1]
+
+
+def test_a_store_is_compacted(call: Call, tmp_path: Path) -> None:
+    """What a reader sees stays; the command tells what it did."""
+    from tests.reports.store.testing.small_runs import lost, publish, small_run
+
+    for at in range(3):
+        publish(tmp_path, small_run(f"r{at}", at))
+    code, out, _ = call("runs", "compact", "--store", str(tmp_path))
+    assert (code, lost(tmp_path)) == (0, {"r0": 0, "r1": 1, "r2": 2})
+    assert out == f"{tmp_path}: 6 files before, 2 after; 0 old files were removed\n"
+
+
+@pytest.mark.parametrize("command", ["history", "compact"])
+def test_a_place_without_a_store_is_told(call: Call, tmp_path: Path, command: str) -> None:
+    code, _, err = call("runs", command, "--store", str(tmp_path / "nothing"))
+    assert code == Exit.USAGE and "no report store" in err

@@ -208,8 +208,8 @@ def test_a_page_of_the_comparison_keeps_the_verdict(
     from reports.store.store import Store
 
     def published(runs: list[Path], store: str | None, spark: Spark, *, beside: Path) -> dict[str, Any]:
-        with Store.open(beside).writer() as writer:
-            writer.publish()
+        with Store.open(beside).publication() as writer:
+            writer.land()
         return {"pages": str(beside), "runs": []}
 
     monkeypatch.setattr("perftest.cli.report.fill_store", published)

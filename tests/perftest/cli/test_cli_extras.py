@@ -82,8 +82,8 @@ def test_load_and_broker_hosts_need_only_the_base() -> None:
 @pytest.mark.parametrize(
     ("arguments", "module", "extra"),
     [
-        (["report", "--serve"], "duckdb", "report"),
-        (["query", "SELECT 1"], "duckdb", "report"),
+        (["report", "--serve"], "deltalake", "report"),
+        (["query", "SELECT 1"], "deltalake", "report"),
         (["run", "-z", "1", "--otlp", "http://x:1"], "opentelemetry", "otlp"),
         (["remote", "exec", "hosts.yaml", "--", "true"], "paramiko", "remote"),
     ],

@@ -1,4 +1,4 @@
-"""From run directories to pages: the JVM in a process of its own, its errors in three lines."""
+"""From run directories to pages: a JVM in a process of its own, its errors in three lines."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 
 import reports
 from perftest.cli.report import _followed
+from reports.pipeline.job import SparkNeeded
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -27,7 +28,6 @@ class Pipeline:
         self.stderr = ""
         self.left_out: dict[str, str] = {}
         self.note = ""
-        self.train = False
         self.damaged: dict[str, list[str]] = {}
         self.findings: list[dict[str, Any]] = []
 
@@ -35,10 +35,14 @@ class Pipeline:
         self.commands.append(command)
         say("reading runs")
         beside = command[command.index("--beside") + 1]
-        told = {"left_out": self.left_out, "note": self.note, "runs": ["r1"], "pages": beside, "train": self.train}
+        told = {"left_out": self.left_out, "note": self.note, "runs": ["r1"], "pages": beside}
         told |= {"damaged": self.damaged}
         stdout = json.dumps(told) if self.returncode == 0 else ""
         return subprocess.CompletedProcess(command, self.returncode, stdout, self.stderr)
+
+
+def needs_spark(*_: object, **__: object) -> None:
+    raise SparkNeeded
 
 
 @pytest.fixture
@@ -46,6 +50,7 @@ def pipeline(monkeypatch: pytest.MonkeyPatch) -> Pipeline:
     """The pipeline's process and the pages replaced: what is asked of them is noted."""
     fake = Pipeline()
     monkeypatch.setattr("perftest.cli.report._followed", fake)
+    monkeypatch.setattr("reports.pipeline.job.run", needs_spark)
 
     def build(store: str, out: Path, *, page: Path | None, command: list[str], **asked: Any) -> Path:
         assert asked == {"separate": False, "runs": ["r1"], "left_out": fake.left_out}
@@ -216,34 +221,6 @@ def test_the_environment_names_the_store_of_all_commands(
     pipeline.commands.clear()
     assert call("report", str(run))[0] == 0
     assert pipeline.commands[0][4:6] == ["--store", "s3a://b/store"]
-
-
-@pytest.mark.parametrize("wanted", [True, False])
-def test_the_start_of_spark_is_made_faster_after_the_page(
-    call: Call,
-    pipeline: Pipeline,
-    records: ModuleType,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    wanted: bool,
-) -> None:
-    """Nobody waits for that: it begins when the page is there, away from the terminal."""
-    started: list[dict[str, Any]] = []
-
-    def start(command: list[str], **how: Any) -> None:
-        pipeline.commands.append(command)
-        started.append(how)
-
-    run = records.write_run(tmp_path).path
-    monkeypatch.setattr(subprocess, "Popen", start)
-    pipeline.train = wanted
-    pipeline.commands.clear()
-    assert call("report", str(run))[0] == 0
-    asked = [command[2] if command[0] == sys.executable else command[0] for command in pipeline.commands]
-    assert asked == ["reports.pipeline", "build", *(["reports.pipeline.class_data_trainer"] if wanted else [])]
-    nothing = subprocess.DEVNULL
-    alone = {"stdin": nothing, "stdout": nothing, "stderr": nothing, "start_new_session": True}
-    assert started == ([alone] if wanted else [])
 
 
 def test_several_runs_go_into_one_report(call: Call, pipeline: Pipeline, records: ModuleType, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -16,34 +17,23 @@ from tests.perftest.testing.memory_folder import MemoryFolder
 
 @pytest.fixture(params=["local", "memory"])
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
-    """An empty folder of each kind."""
-    return LocalFolder(tmp_path) if request.param == "local" else MemoryFolder()
+    """A folder of each kind with the same files."""
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "c").write_bytes(b"first")
+    (tmp_path / "a" / "d").write_bytes(b"")
+    return LocalFolder(tmp_path) if request.param == "local" else MemoryFolder.copy_of(tmp_path)
 
 
 def test_every_folder_keeps_the_same_promises(folder: Folder) -> None:
-    """Whoever puts a name first has it: two publishers must not overwrite each other."""
-    assert folder.names() == folder.names("nothing") == []
-    assert folder.put_if_absent("a/b/c", b"first") and not folder.put_if_absent("a/b/c", b"second")
-    assert folder.put_if_absent("a/d", b"")
+    """Whether a run has changed is told by names, sizes and times alone."""
+    assert folder.names("nothing") == folder.files("nothing") == []
     assert (folder.names(), folder.names("a"), folder.names("a/b")) == (["a"], ["b", "d"], ["c"])
+    assert [(entry.name, entry.octets) for entry in folder.files()] == [("a/b/c", 5), ("a/d", 0)]
+    assert [entry.name for entry in folder.files("a/b")] == ["a/b/c"]
     with folder.open("a/b/c") as file:
         assert file.read() == b"first"
     with pytest.raises(FileNotFoundError):
         folder.open("a/x")
-
-
-def test_every_folder_lists_and_removes_its_files(folder: Folder, tmp_path: Path) -> None:
-    """Whether a run has changed is told by names, sizes and times alone."""
-    elsewhere = tmp_path.parent / f"{tmp_path.name}-content"
-    elsewhere.write_bytes(b"of a file")
-    assert folder.files() == folder.files("nothing") == []
-    assert folder.put_if_absent("a/b/c", elsewhere) and not folder.put_if_absent("a/b/c", elsewhere)
-    assert folder.put_if_absent("a/d", b"xy")
-    assert [(entry.name, entry.octets) for entry in folder.files()] == [("a/b/c", 9), ("a/d", 2)]
-    assert [entry.name for entry in folder.files("a/b")] == ["a/b/c"]
-    folder.delete("a/b/c")
-    folder.delete("a/b/c")
-    assert [entry.name for entry in folder.files()] == ["a/d"]
 
 
 def test_a_run_reads_alike_from_every_folder(tmp_path: Path, records: ModuleType) -> None:
@@ -54,11 +44,12 @@ def test_a_run_reads_alike_from_every_folder(tmp_path: Path, records: ModuleType
         assert getattr(there, name) == getattr(here, name), name
 
 
-def test_an_empty_place_is_no_run(folder: Folder) -> None:
+@pytest.mark.parametrize("kind", [LocalFolder, MemoryFolder.copy_of])
+def test_a_place_without_a_manifest_is_no_run(tmp_path: Path, kind: Callable[[Path], Folder]) -> None:
     """The error names the place, whatever kind of place it is."""
     with pytest.raises(NotARunError, match="is missing") as caught:
-        read_manifest(folder)
-    assert caught.value.where == folder.where
-    folder.put_if_absent(schema.MANIFEST, b"[]")
+        read_manifest(kind(tmp_path))
+    assert caught.value.where == kind(tmp_path).where
+    (tmp_path / schema.MANIFEST).write_text("[]")
     with pytest.raises(NotARunError, match="cannot be read"):
-        read_manifest(folder)
+        read_manifest(kind(tmp_path))

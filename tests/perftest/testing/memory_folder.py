@@ -6,17 +6,15 @@ import io
 from pathlib import Path
 from typing import BinaryIO
 
-from perftest.results.folder import Content, FolderEntry
+from perftest.results.folder import FolderEntry
 
 
 class MemoryFolder:
-    """Files by their names; ``now_ns`` is the clock of the place."""
+    """Files by their names."""
 
     def __init__(self, where: str = "memory") -> None:
         self.where = where
         self.files_by_name: dict[str, bytes] = {}
-        self.modified_ns: dict[str, int] = {}
-        self.now_ns = 0
 
     @classmethod
     def copy_of(cls, path: Path) -> MemoryFolder:
@@ -39,17 +37,4 @@ class MemoryFolder:
     def files(self, below: str = "") -> list[FolderEntry]:
         place = f"{below.rstrip('/')}/" if below else ""
         inside = sorted(name for name in self.files_by_name if name.startswith(place))
-        return [
-            FolderEntry(name=name, octets=len(self.files_by_name[name]), modified_ns=self.modified_ns.get(name, 0))
-            for name in inside
-        ]
-
-    def put_if_absent(self, name: str, content: Content) -> bool:
-        if name in self.files_by_name:
-            return False
-        self.files_by_name[name] = content if isinstance(content, bytes) else content.read_bytes()
-        self.modified_ns[name] = self.now_ns
-        return True
-
-    def delete(self, name: str) -> None:
-        self.files_by_name.pop(name, None)
+        return [FolderEntry(name=name, octets=len(self.files_by_name[name]), modified_ns=0) for name in inside]

@@ -113,7 +113,7 @@ def test_a_history_needs_the_columns_that_are_read_for_it(sample_tables: ModuleT
 def store(sample_tables: ModuleType, tmp_path: Path) -> Path:
     place = tmp_path / "store"
     tables = tables_over_days(sample_tables, BEFORE + AFTER)
-    with Store.open(place).writer() as writer:
+    with Store.open(place).publication() as writer:
         for run in tables.runs.to_dict("records"):
             kept = {table.name: _rows(tables, table, run["run_id"]) for table in (RUNS, STEPS, HOSTS)}
             place_of_run = f"runs/{run['run_id']}"
@@ -123,11 +123,10 @@ def store(sample_tables: ModuleType, tmp_path: Path) -> Path:
                     source=place_of_run,
                     signature="as it is",
                     started_ns=run["started_ns"],
-                    experiment=run["name"],
                     tables=kept,
                 )
             )
-        writer.publish()
+        writer.land()
     return place
 
 

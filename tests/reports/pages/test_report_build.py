@@ -32,13 +32,11 @@ def store(tmp_path: Path, sample_tables: ModuleType) -> Path:
         for table in schema.TABLES
     }
     started_ns = int(tables.runs["started_ns"].iloc[0])
-    run = RunTables(
-        run_id=sample.run_id, source="runs/x", signature="1", started_ns=started_ns, experiment="sweep", tables=rows
-    )
-    with Store.open(directory).writer() as writer:
+    run = RunTables(run_id=sample.run_id, source="runs/x", signature="1", started_ns=started_ns, tables=rows)
+    with Store.open(directory).publication() as writer:
         writer.add(run)
         writer.add(LeftOut(source="runs/<cut short>", signature="1", reason="the run has no interval"))
-        writer.publish()
+        writer.land()
     return directory
 
 

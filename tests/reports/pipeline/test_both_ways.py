@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from perftest.results import schema as files
+from reports.compute import parsing
 from reports.compute.run import run_tables
 from reports.compute.run_files import READ, RunFiles
 from reports.errors import EmptyRunError, RunChoiceError
-from reports.pipeline import large_runs, source, tasks
-from reports.pipeline.run import computed, run, run_sources
+from reports.pipeline import large_run_parts, source
+from reports.pipeline.run import run_sources
+from reports.pipeline.spark_jobs import by_spark, run
 from reports.store import store
-from reports.store.run_tables import LeftOut, RunTables
-from reports.store.schema import damages_of
+from reports.store.run_tables import LeftOut
+from reports.store.schema import TABLES, damages_of
 from tests.reports.testing.synthetic_runs import seal
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
@@ -68,47 +72,47 @@ def _changed(run_: Path) -> Path:
     return run_
 
 
-def tables_by_run(found: Iterator[Any]) -> dict[str, RunTables]:
-    return {each.run_id: each for each in found}
+Stored = dict[str, dict[str, pa.Table]]
+"""The tables of runs, by run and name."""
 
 
-@pytest.fixture
-def tiny_splits(spark: SparkSession) -> Iterator[None]:
-    """Files are cut into splits of a few lines."""
-    names = ("spark.sql.files.maxPartitionBytes", "spark.sql.files.openCostInBytes")
-    before = {name: spark.conf.get(name) for name in names}
-    for name in names:
-        spark.conf.set(name, "4096")
-    yield
-    for name, value in before.items():
-        spark.conf.set(name, str(value))
+def tables_in(place: Path) -> Stored:
+    """The tables of all runs of a store; a table of a run without rows is not there."""
+    found: Stored = {}
+    for run_id in store.Store.open(place).runs:
+        rows = {table.name: store.arrow_table(place, table.name, [run_id]) for table in TABLES}
+        found[run_id] = {name: table.combine_chunks() for name, table in rows.items() if len(table)}
+    return found
 
 
 @pytest.fixture(scope="module")
-def whole(spark: SparkSession, runs: list[Path]) -> dict[str, RunTables]:
+def whole(spark: SparkSession, runs: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Stored:
     """The tables of runs that a task takes whole."""
-    return tables_by_run(computed(spark, source.list_runs(runs)))
+    place = tmp_path_factory.mktemp("whole")
+    run(spark, runs, place)
+    return tables_in(place)
 
 
-def assert_same(found: dict[str, RunTables], expected: dict[str, RunTables]) -> None:
+def assert_same(found: Stored, expected: Stored) -> None:
     assert found.keys() == expected.keys() == {"spread", "alone", "damaged", "appended", "changed"}
     for run_id, tables in expected.items():
-        assert found[run_id].tables.keys() == tables.tables.keys()
-        for name, table in tables.tables.items():
-            assert found[run_id].tables[name].equals(table), (run_id, name)
+        assert found[run_id].keys() == tables.keys()
+        for name, table in tables.items():
+            assert found[run_id][name].equals(table), (run_id, name)
 
 
 def test_both_ways_give_the_same_tables_bit_for_bit(
-    spark: SparkSession, runs: list[Path], whole: dict[str, RunTables]
+    spark: SparkSession, runs: list[Path], whole: Stored, tmp_path: Path
 ) -> None:
     """A run must not have other figures because it is long."""
-    assert_same(tables_by_run(computed(spark, source.list_runs(runs), small_run_bytes=1)), whole)
-    assert len(whole["damaged"].tables["quarantine"]) >= 10
+    run(spark, runs, tmp_path / "store", small_run_bytes=1)
+    assert_same(tables_in(tmp_path / "store"), whole)
+    assert len(whole["damaged"]["quarantine"]) >= 10
 
 
-def test_files_that_have_changed_are_named_and_what_is_left_is_used(whole: dict[str, RunTables]) -> None:
+def test_files_that_have_changed_are_named_and_what_is_left_is_used(whole: Stored) -> None:
     """A page of a spoiled copy must not look like the page of the run."""
-    rows = damages_of(whole["changed"].tables["quarantine"].to_pylist()).files
+    rows = damages_of(whole["changed"]["quarantine"].to_pylist()).files
     assert {file: reason.split(":")[0] for file, reason in rows.items()} == {
         files.INTERVALS_CSV: "has changed",
         files.LATENCY_HLOG: "is cut short",
@@ -119,26 +123,45 @@ def test_files_that_have_changed_are_named_and_what_is_left_is_used(whole: dict[
         files.STATED: "has grown",
         files.HOST: "is missing",
     }
-    assert len(whole["changed"].tables["steps"]) == 2
-    assert "quarantine" not in whole["alone"].tables
+    assert len(whole["changed"]["steps"]) == 2
+    assert "quarantine" not in whole["alone"]
 
 
 def test_where_a_file_is_cut_changes_no_figure(
-    spark: SparkSession, runs: list[Path], whole: dict[str, RunTables], tiny_splits: None
+    spark: SparkSession, runs: list[Path], whole: Stored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run must not have other figures because a machine has more cores."""
-    listed = source.list_runs(runs)
-    alone = [each for run_ in listed for each in tasks.results(large_runs.runs_in_parts(spark, [run_]))]
-    assert_same(tables_by_run(iter(alone)), whole)
-    assert_same(tables_by_run(tasks.results(large_runs.runs_in_parts(spark, listed))), whole)
+    """A run must not have other figures because a machine has more cores: splits have a few lines, or parts of one."""
+    monkeypatch.setattr(large_run_parts, "SPLIT_BYTES", 4096)
+    monkeypatch.setattr("reports.pipeline.spark_jobs.LARGE_WAVE_BYTES", 1)
+    run(spark, runs, tmp_path / "store", small_run_bytes=1)
+    assert_same(tables_in(tmp_path / "store"), whole)
 
 
-def test_the_tables_are_those_of_a_plain_call(runs: list[Path], whole: dict[str, RunTables]) -> None:
-    """Spark brings files to the computation and changes nothing."""
+def test_this_process_gives_the_same_tables(runs: list[Path], whole: Stored, tmp_path: Path) -> None:
+    """A report must not have other figures because it is small."""
+    run_sources(source.list_runs(runs), tmp_path / "store")
+    assert_same(tables_in(tmp_path / "store"), whole)
+
+
+@given(text=st.binary(max_size=60).map(lambda octets: octets.replace(b"x", b"\n")), most=st.integers(1, 70))
+def test_splits_have_every_line_once(tmp_path_factory: pytest.TempPathFactory, text: bytes, most: int) -> None:
+    """A line belongs to the split in which it begins, wherever the cuts are."""
+    folder = tmp_path_factory.getbasetemp() / "split"
+    folder.mkdir(exist_ok=True)
+    (folder / "lines").write_bytes(text)
+    splits = large_run_parts.splits_of(str(folder), {"lines": len(text)}, ["lines", "absent"], most)
+    assert b"".join(map(large_run_parts.octets_of_split, splits)) == text
+    found = [line for split in splits for line in large_run_parts.lines_of_split(split)]
+    assert found == list(parsing.lines_of(text))
+
+
+def test_the_tables_are_those_of_a_plain_call(runs: list[Path], whole: Stored) -> None:
+    """Spark and the store change nothing."""
     for path in runs:
         contents = {name: (path / name).read_bytes() for name in READ if (path / name).is_file()}
         tables = run_tables(RunFiles(source=str(path), contents=contents))
-        assert all(tables[name].equals(table) for name, table in whole[path.name].tables.items())
+        assert {name for name, table in tables.items() if len(table)} == whole[path.name].keys()
+        assert all(tables[name].equals(table) for name, table in whole[path.name].items())
 
 
 def _newer(run_: Path) -> None:
@@ -186,5 +209,5 @@ def test_a_copy_of_a_run_is_refused(spark: SparkSession, tmp_path: Path, make_ru
     _empty(model)
     with pytest.raises(EmptyRunError):
         run(spark, [model], tmp_path / "store")
-    published = run_sources(spark, source.list_runs([model]), tmp_path / "store", others=True)
+    published = run_sources(source.list_runs([model]), tmp_path / "store", by_spark(spark), others=True)
     assert not published.runs and len(published.left_out) == 1

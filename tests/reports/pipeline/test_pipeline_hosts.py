@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from hdr_buckets import HIGHEST_NS, LOWEST_NS, SIGNIFICANT_FIGURES
 from perftest.results import schema as files
-from reports.pipeline.run import run
+from reports.pipeline.spark_jobs import run
 from reports.store import schema, store
 from reports.store.tables import Tables
 

@@ -16,13 +16,13 @@ from perftest.results.errors import NotARunError
 from perftest.results.folder import FolderEntry
 from reports.compute.run import run_tables
 from reports.compute.run_files import READ, RunFiles
-from reports.errors import PlaceError, RunChoiceError, SettingError, StoreError
+from reports.errors import PlaceError, RunChoiceError, SettingError, SparkError, StoreError
 from reports.pipeline import job, source
 from reports.pipeline.__main__ import main
 from reports.pipeline.job import Job
-from reports.pipeline.places import PipelineFolders, hadoop_settings
+from reports.pipeline.masters import LOCAL
 from reports.pipeline.source import RunDirectory, find_runs, store_beside
-from reports.store.places import place_of
+from reports.store.places import opened
 from reports.store.run_tables import LeftOut, RunTables
 from reports.store.store import Store
 from tests.perftest.testing.memory_folder import MemoryFolder
@@ -40,10 +40,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory, make_run: Callable[..., Pat
 
 def put_runs(folder: Path, place: str) -> None:
     """Copy runs to a place."""
-    target = place_of(place)
+    system, root = opened(place)
     for path in sorted(folder.rglob("*")):
         if path.is_file():
-            target.put_if_absent(str(path.relative_to(folder)), path)
+            with system.open_output_stream(f"{root}/{path.relative_to(folder)}") as file:
+                file.write(path.read_bytes())
 
 
 def reported(run: RunDirectory) -> RunTables:
@@ -57,33 +58,24 @@ def reported(run: RunDirectory) -> RunTables:
         source=run.source,
         signature=run.signature,
         started_ns=row["started_ns"],
-        experiment=row["name"],
         tables=tables,
     )
 
 
 def fill(place: Path, runs: list[RunDirectory]) -> None:
-    with Store.open(place).writer() as writer:
+    with Store.open(place).publication() as writer:
         for each in runs:
             writer.add(reported(each))
-        writer.publish()
-
-
-def no_spark() -> object:
-    pytest.fail("Spark was started")
-
-
-NO_SPARK = PipelineFolders(no_spark)  # type: ignore[arg-type]
+        writer.land()
 
 
 def test_a_uri_of_this_machine_is_its_path(folder: Path) -> None:
     """One source in the store, however a person names the run."""
-    listed = find_runs([str(folder)], NO_SPARK.folder)
+    listed = find_runs([str(folder)])
     assert [each.source for each in listed] == [str(folder / "a"), str(folder / "b")]
     for place in (folder.as_uri(), f"file:{folder.as_posix().replace(' ', '%20')}", f"{folder}/../{folder.name}"):
-        assert find_runs([place, str(folder)], NO_SPARK.folder) == listed
+        assert find_runs([place, str(folder)]) == listed
     assert find_runs([f"{folder.as_uri()}/b"]) == source.list_runs([folder / "b"]) == listed[1:]
-    assert listed[0].path == f"file:{folder / 'a'}"
 
 
 def test_runs_in_an_object_storage_are_listed_without_java(bucket: str, folder: Path, tmp_path: Path) -> None:
@@ -92,17 +84,19 @@ def test_runs_in_an_object_storage_are_listed_without_java(bucket: str, folder: 
     put_runs(folder, place)
     fill(tmp_path / "store", find_runs([str(folder)]))
     put_runs(tmp_path / "store", f"{place}/.store")
-    listed = find_runs([place], NO_SPARK.folder)
-    assert [each.source for each in listed] == [each.path for each in listed] == [f"{place}/a", f"{place}/b"]
+    listed = find_runs([place])
+    assert [each.source for each in listed] == [f"{place}/a", f"{place}/b"]
     assert [each.sizes for each in listed] == [each.sizes for each in find_runs([str(folder)])]
     assert find_runs([f"{place}/b/"]) == listed[1:] == find_runs([f"s3://{bucket}/deep/runs/b"])
-    place_of(f"{place}/b").delete(files.EVENTS)
+    system, root = opened(f"{place}/b")
+    system.delete_file(f"{root}/{files.EVENTS}")
     assert find_runs([f"{place}/b"])[0].signature != listed[1].signature
 
 
 def test_what_is_no_run_in_an_object_storage_is_told(bucket: str) -> None:
     """A missing bucket is another mistake than a wrong name in it."""
-    place_of(f"s3a://{bucket}/x").put_if_absent("deep/below/manifest.json", b"{}")
+    system, root = opened(f"s3a://{bucket}/x")
+    system.open_output_stream(f"{root}/deep/below/manifest.json").close()
     with pytest.raises(NotARunError, match="there is no run in it"):
         find_runs([f"s3a://{bucket}/x"])
     with pytest.raises(NotARunError, match="there is no run in it"):
@@ -112,37 +106,26 @@ def test_what_is_no_run_in_an_object_storage_is_told(bucket: str) -> None:
     assert caught.value.code == 1 and "AWS_ENDPOINT_URL" in caught.value.fix
 
 
-def test_a_place_that_breaks_while_it_is_listed_is_told() -> None:
+def test_a_place_that_breaks_while_it_is_listed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken(MemoryFolder):
         def files(self, below: str = "") -> list[FolderEntry]:
             raise OSError(errno.EIO, "the disk is gone")
 
+    monkeypatch.setattr(source, "place_of", lambda _: Broken())
     with pytest.raises(PlaceError, match="cannot be listed: the disk is gone"):
-        find_runs(["anywhere"], lambda _: Broken())
+        find_runs(["anywhere"])
 
 
-def test_a_name_node_that_does_not_answer_is_told_before_java_starts() -> None:
+def test_a_name_node_that_does_not_answer_is_told_at_once() -> None:
     """Hadoop would try for a quarter of an hour."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         place = f"hdfs://127.0.0.1:{taken.getsockname()[1]}/runs"
-        with pytest.raises(PlaceError, match="the name node does not answer") as caught:
-            find_runs([place], NO_SPARK.folder)
-    assert caught.value.where == place and caught.value.code == 1
-    with pytest.raises(PlaceError, match="the address is none"):
-        find_runs(["hdfs://host:port/runs"], NO_SPARK.folder)
-
-
-def test_spark_is_told_what_the_environment_says() -> None:
-    """Nobody has to name a service twice; and only who asks for a place gets the settings of its kind."""
-    environ = {"AWS_ENDPOINT_URL": "http://other", "AWS_ENDPOINT_URL_S3": "http://s3", "AWS_REGION": "eu-1"}
-    assert hadoop_settings(["s3://b/x", "/x"], environ) == {
-        "spark.hadoop.fs.s3a.endpoint": "http://s3",
-        "spark.hadoop.fs.s3a.path.style.access": "true",
-        "spark.hadoop.fs.s3a.endpoint.region": "eu-1",
-    }
-    assert hadoop_settings(["s3a://b/x"], {}) == hadoop_settings(["runs", "file:/x"], environ) == {}
-    assert "spark.hadoop.ipc.client.connect.timeout" in hadoop_settings(["hdfs://n/x"], environ)
+        with pytest.raises(PlaceError, match=r"the place cannot be reached: .*refused") as caught:
+            find_runs([place])
+    assert caught.value.where == place
+    with pytest.raises(PlaceError, match="the place cannot be reached"):
+        find_runs(["hdfs://host:port/runs"])
 
 
 def directory(path: object) -> RunDirectory:
@@ -161,13 +144,15 @@ def test_the_store_of_runs_lies_in_the_folder_that_holds_them(tmp_path: Path) ->
         assert store_beside([directory(tmp_path / run), directory(tmp_path / "runs/b")]) == f"{tmp_path}/runs/.store"
 
 
-def run_job(*places: object, store: object = None, beside: object = None) -> dict[str, object]:
+def run_job(
+    *places: object, store: object = None, beside: object = None, master: str = "nowhere://"
+) -> dict[str, object]:
     """Run the pipeline without a Spark that could start."""
     asked = Job(
         places=[str(each) for each in places],
         store=str(store) if store else None,
         beside=str(beside) if beside else None,
-        master="nowhere://",
+        master=master,
     )
     return job.run(asked, lambda _: None)
 
@@ -186,9 +171,9 @@ def test_a_run_that_cannot_be_used_is_not_read_again_as_it_is(tmp_path: Path, fo
     runs = shutil.copytree(folder, tmp_path / "runs")
     good, bad = find_runs([str(runs)])
     fill(tmp_path / "store", [good])
-    with Store.open(tmp_path / "store").writer() as writer:
+    with Store.open(tmp_path / "store").publication() as writer:
         writer.add(LeftOut(source=bad.source, signature=bad.signature, reason="a reason"))
-        writer.publish()
+        writer.land()
     told = run_job(runs, store=tmp_path / "store")
     assert (told["runs"], told["read"], told["left_out"]) == (["a"], 0, {bad.source: "a reason"})
     with pytest.raises(SettingError):
@@ -223,41 +208,42 @@ def test_a_catalogue_that_cannot_be_used_spoils_no_report(tmp_path: Path, make_r
         run_job(run)
 
 
+def test_small_runs_need_no_spark(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process has read them before a JVM has started; whoever names a Spark gets it."""
+    monkeypatch.setattr(job, "_spark", no_spark)
+    told = run_job(folder, store=tmp_path / "store", master=LOCAL)
+    assert (told["runs"], told["read"]) == (["a", "b"], 2)
+    assert list(Store.open(tmp_path / "store").runs) == ["a", "b"]
+    monkeypatch.setattr(job, "HERE_BYTES", 10)
+    with pytest.raises(SparkError, match="was asked for"):
+        run_job(folder, store=tmp_path / "other", master=LOCAL)
+    monkeypatch.undo()
+    with pytest.raises(SettingError, match="no Spark master"):
+        run_job(folder, store=tmp_path / "other")
+
+
+def no_spark(*_: object) -> None:
+    raise SparkError("a Spark was asked for", "here", "")
+
+
 def test_runs_of_several_folders_without_a_store_are_told(folder: Path, make_run: Callable[..., Path]) -> None:
     make_run(folder / "deep" / "c", run_id="c", steps=(1,), workers=1)
     with pytest.raises(StoreError, match="no store was named"):
         run_job(folder, folder / "deep")
 
 
-def test_two_directories_of_one_run_are_told(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_directories_of_one_run_are_told(tmp_path: Path, folder: Path) -> None:
     """One of them would be missing from the page."""
     shutil.copytree(folder / "a", tmp_path / "runs" / "a")
     shutil.copytree(folder / "a", tmp_path / "runs" / "copy")
     fill(tmp_path / "runs" / ".store", find_runs([str(tmp_path / "runs" / "a")]))
-
-    class Read:
-        runs = ("a",)
-
-    monkeypatch.setattr("reports.pipeline.run.run_sources", lambda *_, **__: Read())
-    monkeypatch.setattr(job._SparkOnDemand, "get", lambda *_: None)
     with pytest.raises(RunChoiceError, match="two directories hold the run a"):
-        run_job(tmp_path / "runs")
+        run_job(tmp_path / "runs", master=LOCAL)
 
 
-def test_all_that_a_store_has_of_a_run_is_copied(tmp_path: Path, folder: Path) -> None:
-    """A page reads no store that only Spark can read."""
-    runs = [each for each in find_runs([str(folder)]) if each.source.endswith(("a", "b"))]
-    fill(tmp_path / "one", runs)
-    job.copy_runs(Store.open(tmp_path / "one"), ["b"], str(tmp_path / "other"))
-    copied = Store.open(tmp_path / "other").manifest.runs
-    original = Store.open(tmp_path / "one").manifest.runs["b"]
-    assert list(copied) == ["b"]
-    assert (copied["b"].signature, copied["b"].source) == (original.signature, original.source)
-
-
-def test_the_command_has_the_exit_code_of_its_error(folder: Path) -> None:
+def test_the_command_has_the_exit_code_of_its_error(folder: Path, tmp_path: Path) -> None:
     """2 for a wrong word, 1 for a place that does not work."""
     done = CliRunner().invoke(main, ["hdfs://127.0.0.1:0/x", "--store", "x"])
-    assert done.exit_code == 1 and done.stderr.startswith("error: the name node does not answer")
-    done = CliRunner().invoke(main, [str(folder / "a"), "--store", "ftp://nowhere/x", "--conf", "nonsense"])
+    assert done.exit_code == 1 and done.stderr.startswith("error: the place cannot be reached")
+    done = CliRunner().invoke(main, [str(folder / "a"), "--store", str(tmp_path), "--conf", "nonsense"])
     assert done.exit_code == 2 and "'nonsense' is no Spark setting" in done.stderr

@@ -19,6 +19,7 @@ from reports.compute.run_files import READ, RunFiles, open_run
 from reports.errors import EmptyRunError, RunChoiceError
 from reports.pipeline import source, tasks
 from reports.pipeline.__main__ import main
+from reports.store.locations import location_of
 
 
 def change_manifest(run: Path, **changes: object) -> None:
@@ -81,8 +82,9 @@ def test_a_worker_tells_the_problem_of_a_run_to_the_driver(
     run = make_run(tmp_path / "run", steps=(1,))
     spoil(run)
     known = tasks.Listed(str(run), "signature")
-    rows = tasks.result_of(known, lambda: run_tables(opened(run))).to_pylist()
-    ((left, error),) = tasks.results(rows)
+    task = tasks.RunsTask(tasks.PartTarget(location_of(tmp_path / "store"), "publication"))
+    task.take(known, lambda: run_tables(opened(run)))
+    ((left, error),) = tasks.TaskResult.of(task.result().to_pylist()[0]).errors
     assert type(error) is kind and left.source == str(run) and left.signature == "signature"
     assert words in error.what + error.where and error.what == left.reason
 

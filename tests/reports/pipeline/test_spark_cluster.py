@@ -19,11 +19,12 @@ from typing import IO
 
 import psutil
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from reports.pipeline import java
 from reports.pipeline.executor_archive import HERE
+from reports.store.schema import TABLES
+from reports.store.store import arrow_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.spark_cluster, pytest.mark.xdist_group("spark_cluster")]
 
@@ -165,12 +166,9 @@ def finished(process: subprocess.Popen[str]) -> str:
 
 def tables(store: Path) -> dict[str, pa.Table]:
     """All tables of a store, in an order of rows that does not depend on who computed them."""
-    found: dict[str, list[pa.Table]] = {}
-    for file in sorted(store.rglob("*.parquet")):
-        table = pq.ParquetFile(file).read()
-        found.setdefault(file.relative_to(store).parts[1], []).append(table)
-    assert found
-    return {name: in_order(pa.concat_tables(parts)) for name, parts in found.items()}
+    found = {table.name: in_order(arrow_table(store, table.name)) for table in TABLES}
+    assert len(found["runs"]) == RUNS
+    return found
 
 
 def in_order(table: pa.Table) -> pa.Table:

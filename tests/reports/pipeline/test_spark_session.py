@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reports.errors import SettingError, SparkError
-from reports.pipeline import executors, session
+from reports.pipeline import executors, masters, session
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_a_large_job_keeps_sparks_own_defaults(tmp_path: Path) -> None:
     "master", ["local", "local[*]", "local[2,3]", "local-cluster[2,1,1024]", "yarn", "k8s://https://h:6443"]
 )
 def test_masters_that_need_no_look(master: str) -> None:
-    session.check_master(master)
+    masters.check_master(master)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_masters_that_need_no_look(master: str) -> None:
 )
 def test_what_is_no_master_is_named(master: str) -> None:
     with pytest.raises(SettingError, match="is no Spark master"):
-        session.check_master(master)
+        masters.check_master(master)
 
 
 def test_a_master_that_does_not_answer_is_told_before_java_is_started() -> None:
@@ -59,9 +59,9 @@ def test_a_master_that_does_not_answer_is_told_before_java_is_started() -> None:
         unheard.bind((session.LOOPBACK, 0))
         port = unheard.getsockname()[1]
         with pytest.raises(SparkError, match="does not answer"):
-            session.check_master(f"spark://{session.LOOPBACK}:{port}")
+            masters.check_master(f"spark://{session.LOOPBACK}:{port}")
         unheard.listen()
-        session.check_master(f"spark://{session.LOOPBACK}:{port}")
+        masters.check_master(f"spark://{session.LOOPBACK}:{port}")
 
 
 def test_executors_elsewhere_run_the_python_that_their_owner_names(
@@ -70,6 +70,16 @@ def test_executors_elsewhere_run_the_python_that_their_owner_names(
     monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python3")
     assert session._variables("spark://h:1", tmp_path, {})["PYSPARK_PYTHON"] == "/opt/python3"
     assert session._variables("local[*]", tmp_path, {})["PYSPARK_PYTHON"] == sys.executable
+
+
+def test_executors_are_told_what_the_environment_says() -> None:
+    """Nobody has to name a service twice; and only who asks for an object storage hands credentials around."""
+    environ = {"AWS_ENDPOINT_URL": "http://s3", "AWS_REGION": "eu-1", "AWS_SECRET_ACCESS_KEY": "", "HOME": "/x"}
+    assert executors.environment(["s3://b/x", "/x"], environ) == {
+        "spark.executorEnv.AWS_ENDPOINT_URL": "http://s3",
+        "spark.executorEnv.AWS_REGION": "eu-1",
+    }
+    assert executors.environment(["runs", "hdfs://n/x", "file:/x"], environ) == {}
 
 
 def test_settings_of_the_command_line() -> None:

@@ -17,9 +17,9 @@ from typing import Any
 
 from aiohttp import ClientSession, web
 
-from perftest.results.folder import LocalFolder
 from perftest.results.schema import MANIFEST, RESULT, SCHEMA_VERSION
 from reports.server.app import LOOPBACK, ReportServer, Served
+from reports.store.locations import location_of
 
 STEPS = 6
 LISTS = ("/", "/?name=load_1", "/?q=rabbitmq+quorum", "/?page=60", "/?verdict=invalid&since=2026-11-01", "/?tag=none")
@@ -62,7 +62,7 @@ def no_page(*asked: object) -> Path:
 async def measure(folder: Path) -> None:
     """Print the times."""
     served = Served(
-        folder=folder, store=LocalFolder(folder / ".store"), make_page=no_page, make_comparison=no_page, patience_s=None
+        folder=folder, store=location_of(folder / ".store"), make_page=no_page, make_comparison=no_page, patience_s=None
     )
     runner = web.AppRunner(ReportServer(served).app(), access_log=None)
     begun_s = time.perf_counter()

@@ -15,11 +15,11 @@ import pytest
 from aiohttp import ClientSession, web
 
 from perftest.errors import HelpfulError
-from perftest.results.folder import LocalFolder
 from perftest.results.schema import LEDGER, MANIFEST, RESULT
 from reports.catalogue.annotations import AnnotationChange, annotate
 from reports.errors import UnlikeRunsError
 from reports.server.app import LOOPBACK, ReportServer, Served
+from reports.store.locations import location_of
 
 RUN, OTHER = "20261121-101502-in_flight-3fa1", "20261122-101502-in_flight-77aa"
 Ask = Callable[..., Awaitable[tuple[int, str]]]
@@ -33,7 +33,7 @@ def no_page(*asked: object) -> Path:
 def with_server(folder: Path, scenario: Scenario, **parts: Any) -> None:
     """Run a scenario against a server on a port of its own. ``parts`` are fields of :class:`Served`. The list waits
     until all runs have been read."""
-    known = {"store": LocalFolder(folder / ".store"), "make_page": no_page, "make_comparison": no_page}
+    known = {"store": location_of(folder / ".store"), "make_page": no_page, "make_comparison": no_page}
     served = Served(**{"folder": folder, "patience_s": None, **known, **parts})
 
     async def run() -> None:
@@ -172,7 +172,7 @@ def test_everything_of_a_run_is_escaped(folder: Path) -> None:
     broker = {"product": HOSTILE, "version": "1", "layout": f"{HOSTILE}; x"}
     trust = [{"check": "steal", "status": "fail", "text": HOSTILE}]
     change_manifest(folder / RUN, plan=plan, broker=broker, trust=trust, state=HOSTILE)
-    annotate(LocalFolder(folder / ".store"), RUN, AnnotationChange(add=("a",), note=HOSTILE), 1)
+    annotate(location_of(folder / ".store"), RUN, AnnotationChange(add=("a",), note=HOSTILE), 1)
     rows = [{"delivered_per_s": 10.0, "latency": {"e2e": {"count": 1, "p99_ns": 7}}}]
     (folder / RUN / RESULT).write_text(json.dumps({"steps": rows}), encoding="utf-8")
 
@@ -188,7 +188,7 @@ def test_everything_of_a_run_is_escaped(folder: Path) -> None:
 
 def test_filters_stand_in_the_address_and_in_the_form(folder: Path, make_run: Callable[..., Path]) -> None:
     make_run(folder / OTHER, run_id=OTHER)
-    store = LocalFolder(folder / ".store")
+    store = location_of(folder / ".store")
 
     async def scenario(ask: Ask) -> None:
         assert "0 of 2 runs" in (await ask("/?tag=nightly"))[1]

@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pyarrow.parquet as parquet
 import pytest
+from deltalake import DeltaTable
 
-from perftest.results.folder import LocalFolder
 from reports.errors import RunChoiceError, StoreError
-from reports.store import batches, manifest, schema, store, writer
+from reports.store import part_files, publication, schema, store, stored, transactions
 from reports.store.columns import Type
-from reports.store.commit import manifest_name
+from reports.store.locations import location_of
 from reports.store.run_tables import LeftOut
-from reports.store.store import Store
-from tests.perftest.testing.memory_folder import MemoryFolder
+from reports.store.store import Store, StoredRun
 from tests.reports.store.testing.small_runs import lost, publish, small_run
-from tests.reports.store.testing.troubled_folders import WatchedFolder
 
-HOUR_NS = 3600 * 10**9
+
+def files_in(place: Path, table: str = "ledger") -> list[Path]:
+    return sorted((place / table).rglob("*.parquet"))
 
 
 def test_publishing_replaces_a_run_and_leaves_the_others(tmp_path: Path) -> None:
@@ -31,6 +31,23 @@ def test_publishing_replaces_a_run_and_leaves_the_others(tmp_path: Path) -> None
     assert list(store.read_tables(tmp_path, ["c"]).ledger["run_id"]) == ["c"]
 
 
+def test_a_run_that_is_replaced_again_and_again_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while its former rows are still in the tables, because nobody could remove them yet."""
+    monkeypatch.setattr(publication, "remove_replaced", lambda *_: None)
+    for value in range(4):
+        publish(tmp_path, small_run("a", value), small_run(f"beside-{value}", 9))
+    assert lost(tmp_path) == {"a": 3, **{f"beside-{value}": 9 for value in range(4)}}
+    assert lost(tmp_path, ["a"]) == {"a": 3}
+    assert len(store.read_tables(tmp_path).runs) == 5
+
+
+def test_former_rows_of_a_run_are_removed_for_readers_that_do_not_join(tmp_path: Path) -> None:
+    publish(tmp_path, small_run("a", 1), small_run("b", 1))
+    publish(tmp_path, small_run("a", 2))
+    rows = DeltaTable(str(tmp_path / "ledger")).to_pyarrow_table(columns=["run_id", "lost"]).to_pylist()
+    assert sorted((row["run_id"], row["lost"]) for row in rows) == [("a", 2), ("b", 1)]
+
+
 def test_the_store_knows_what_it_has_of_each_source(tmp_path: Path) -> None:
     """A run whose files have not changed need not be computed again, and neither need one that cannot be reported."""
     assert Store.open(tmp_path / "nothing").known() == {}
@@ -38,10 +55,10 @@ def test_the_store_knows_what_it_has_of_each_source(tmp_path: Path) -> None:
     done = publish(tmp_path, small_run("a", 1), bad)
     assert (done.runs, done.left_out, done.rows["ledger"], done.rows["steps"]) == (("a",), (bad,), 1, 0)
     assert Store.open(tmp_path).known() == {"runs/a": "a-1", "runs/b": "b-0"}
-    assert store.read_manifest(tmp_path).left_out == {"runs/b": bad}
+    assert Store.open(tmp_path).left_out == {"runs/b": bad}
     publish(tmp_path, small_run("b", 1))
     assert Store.open(tmp_path).known() == {"runs/a": "a-1", "runs/b": "b-1"}
-    assert store.read_manifest(tmp_path).left_out == {}
+    assert Store.open(tmp_path).left_out == {}
 
 
 def test_a_run_whose_directory_was_damaged_keeps_its_tables(tmp_path: Path) -> None:
@@ -51,75 +68,56 @@ def test_a_run_whose_directory_was_damaged_keeps_its_tables(tmp_path: Path) -> N
     assert lost(tmp_path) == {"a": 1} and Store.open(tmp_path).known() == {"runs/a": "a-damaged"}
 
 
-def test_a_writer_that_fails_leaves_the_store_as_it_was(tmp_path: Path) -> None:
+def test_a_publication_that_fails_leaves_the_store_as_it_was(tmp_path: Path) -> None:
     """A full disk in the middle of a report must not take the last good report along."""
     publish(tmp_path, small_run("a", 1))
     before = {path for path in tmp_path.rglob("*") if path.is_file()}
-    with pytest.raises(OSError, match="disk full"), Store.open(tmp_path).writer() as under_way:
+    with pytest.raises(OSError, match="disk full"), Store.open(tmp_path).publication() as under_way:
         under_way.add(small_run("a", 2))
         raise OSError("disk full")
     assert lost(tmp_path) == {"a": 1}
     assert {path for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
+def test_a_publication_that_dies_before_its_last_transaction_is_not_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows are in the other tables already."""
+    publish(tmp_path, small_run("a", 1), small_run("b", 1))
+    with monkeypatch.context() as patch:
+        patch.setattr(publication, "commit", died)
+        with pytest.raises(KeyboardInterrupt):
+            publish(tmp_path, small_run("a", 2), small_run("c", 2))
+    assert lost(tmp_path) == {"a": 1, "b": 1}
+    publish(tmp_path, small_run("c", 3))
+    assert lost(tmp_path) == {"a": 1, "b": 1, "c": 3}
+
+
+def died(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 def test_the_same_run_from_two_directories_is_refused(tmp_path: Path) -> None:
     """Their rows would be counted together."""
-    with pytest.raises(RunChoiceError, match="two directories hold the run a"), Store.open(tmp_path).writer() as both:
-        both.add(small_run("a", 1))
-        both.add(small_run("a", 2))
+    with pytest.raises(RunChoiceError, match="two directories hold the run a"), Store.open(tmp_path).publication() as p:
+        p.add(small_run("a", 1))
+        p.add(small_run("a", 2))
 
 
-def test_files_of_a_replaced_run_stay_for_readers() -> None:
-    """They go after two more publications and an hour: a reader that began before may still need them."""
-    folder = MemoryFolder()
-
-    def files() -> int:
-        return len([name for name in folder.files_by_name if name.startswith("tables/")])
-
-    for value, hours, there in [(1, 0, 1), (2, 0, 2), (3, 2, 3), (4, 2, 3), (5, 2, 4)]:
-        publish_at(folder, hours * HOUR_NS, value)
-        assert (files(), lost(folder)) == (there, {"a": value})
-
-
-def publish_at(folder: MemoryFolder, now_ns: int, value: int) -> None:
-    opened = Store(
-        folder=folder,
-        manifest=Store.open(folder).manifest,
-        surroundings=store.Surroundings(now_ns=lambda: now_ns),
-    )
-    with opened.writer() as under_way:
-        under_way.add(small_run("a", value))
-        under_way.publish()
-
-
-def test_a_reader_overtaken_by_publications_begins_again(tmp_path: Path) -> None:
-    """Its manifest is gone, and with it the files: it reads the newest state instead of an error or a mix."""
+def test_a_reader_overtaken_by_a_publication_begins_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has read which runs count, and then their rows are replaced: it reads the newest state instead of a mix."""
     publish(tmp_path, small_run("a", 1), small_run("b", 1))
-    old = list((tmp_path / "tables").rglob("*.parquet"))
-    opened = 0
+    known, overtaken = store._stored_runs, []
 
-    def overtake(call: str) -> None:
-        nonlocal opened
-        opened += call == "open"
-        if opened == 2 and old[0].exists():  # the manifest is read, and the first file is next
+    def overtake(*given: object) -> dict[str, StoredRun]:
+        found = known(*given)  # type: ignore[arg-type]
+        if not overtaken:
+            overtaken.append(True)
             publish(tmp_path, small_run("a", 2), small_run("b", 2))
-            for path in old:
-                path.unlink()
+        return found
 
-    assert lost(WatchedFolder(LocalFolder(tmp_path), overtake)) == {"a": 2, "b": 2}
-
-
-def test_rests_of_dead_writers_are_swept_and_living_writers_are_not() -> None:
-    """A killed writer leaves megabytes that nothing names; a writer beside the sweep has not published yet."""
-    folder = MemoryFolder()
-    folder.put_if_absent("tables/ledger/date=2026-01-01/experiment=x/dead.parquet", b"rest")
-    folder.now_ns = writer.UNNAMED_NS
-    folder.put_if_absent("tables/ledger/date=2026-01-01/experiment=x/living.parquet", b"under way")
-    publish(folder, small_run("a", 1))
-    writer.sweep(folder, store.read_manifest(folder))
-    names = [name.rpartition("/")[2] for name in folder.files_by_name]
-    assert "dead.parquet" not in names and "living.parquet" in names
-    assert lost(folder) == {"a": 1}
+    monkeypatch.setattr(store, "_stored_runs", overtake)
+    assert lost(tmp_path) == {"a": 2, "b": 2} and overtaken
 
 
 def test_every_table_has_its_columns_and_types_even_when_empty(tmp_path: Path) -> None:
@@ -136,22 +134,51 @@ def test_every_table_has_its_columns_and_types_even_when_empty(tmp_path: Path) -
                 assert frame[column.name].dtype == kinds[column.type], (table.name, column.name)
 
 
+def test_every_table_tells_its_meaning_to_any_reader(tmp_path: Path) -> None:
+    """The comment of a column and its unit, the partition, and the version of the schema."""
+    publish(tmp_path, small_run("a", 1))
+    for name, spec in stored.STORED.items():
+        table = DeltaTable(str(tmp_path / name))
+        about = table.metadata()
+        assert about.configuration["perftest.version"] == str(schema.STORE_VERSION)
+        assert about.description == spec.grain and about.partition_columns == stored.partition_of(name)
+        for field, column in zip(table.schema().fields, spec.columns, strict=True):
+            assert field.name == column.name and field.nullable == column.nullable
+            assert field.metadata["comment"] == column.doc and field.metadata.get("unit", "") == column.unit
+
+
+def of_version(place: Path, version: str) -> None:
+    publish(place, small_run("a", 1))
+    log = place / "runs" / "_delta_log" / f"{0:020}.json"
+    log.write_text(log.read_text().replace(f'"perftest.version":"{schema.STORE_VERSION}"', version))
+
+
+def damaged(place: Path, text: str) -> None:
+    publish(place, small_run("a", 1))
+    (place / "runs" / "_delta_log" / f"{0:020}.json").write_text(text)
+
+
+def earlier(place: Path) -> None:
+    (place / "manifests").mkdir()
+    (place / "manifests" / "00000003.json").write_text("{}")
+
+
 @pytest.mark.parametrize(
-    ("name", "content", "words"),
+    ("make", "words"),
     [
-        (None, "", "no report store"),
-        ("manifest.json", '{"version": 4}', "version 4 or older, which is not known"),
-        (manifest_name(3), "{", "damaged: not JSON"),
-        (manifest_name(3), '{"version": 7}', "version 7, which is not known"),
-        (manifest_name(3), "[]", "damaged"),
-        (manifest_name(3), '{"version": 6, "number": 3}', "content is damaged"),
+        (lambda place: None, "no report store"),
+        (earlier, "version 6 or older, which is not known"),
+        (lambda place: (place / "manifest.json").write_text("{}"), "version 6 or older, which is not known"),
+        (lambda place: of_version(place, '"perftest.version":"8"'), "version 8, which is not known"),
+        (lambda place: of_version(place, '"other":"8"'), "no version, which is not known"),
+        (lambda place: damaged(place, "{"), "damaged|cannot be read"),
+        (lambda place: damaged(place, "[]"), "damaged|cannot be read"),
     ],
 )
-def test_a_store_that_cannot_be_read_says_so(tmp_path: Path, name: str | None, content: str, words: str) -> None:
+def test_a_store_that_cannot_be_read_says_so(tmp_path: Path, make: object, words: str) -> None:
     """Three lines instead of a traceback."""
-    if name is not None:
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(content)
+    make(tmp_path)  # type: ignore[operator]
+    if words != "no report store":
         with pytest.raises(StoreError, match=words):
             Store.open(tmp_path)
     with pytest.raises(StoreError, match=words) as caught:
@@ -162,7 +189,7 @@ def test_a_store_that_cannot_be_read_says_so(tmp_path: Path, name: str | None, c
 def test_damaged_and_missing_files_are_told(tmp_path: Path) -> None:
     """With the way out: the run directories still have everything."""
     publish(tmp_path, small_run("a", 1))
-    (file,) = (tmp_path / "tables").rglob("*.parquet")
+    (file,) = files_in(tmp_path)
     file.write_bytes(b"PAR1 no table PAR1")
     with pytest.raises(StoreError, match="a file of the store is damaged"):
         store.read_tables(tmp_path)
@@ -174,8 +201,8 @@ def test_damaged_and_missing_files_are_told(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written_is_told_before_anything_is_computed(tmp_path: Path) -> None:
     """Not after the hours that thousands of runs take."""
     (tmp_path / "file").write_text("not a directory")
-    with pytest.raises(StoreError, match="cannot be written") as caught, Store.open(tmp_path / "file").writer():
-        pytest.fail("the writer began")
+    with pytest.raises(StoreError, match="cannot be") as caught, Store.open(tmp_path / "file").publication():
+        pytest.fail("the publication began")
     assert caught.value.where == str(tmp_path / "file")
 
 
@@ -189,108 +216,100 @@ def test_a_run_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 def test_rows_that_lack_a_column_are_refused(tmp_path: Path) -> None:
     """A mistake of whoever computes tables must not become a column of nothing."""
-    run = small_run("a", 1)
-    short = {name: rows.drop_columns(["lost"]) for name, rows in run.tables.items()}
+    short = small_run("a", 1).tables["ledger"].drop_columns(["lost"])
     with pytest.raises(ValueError, match="lack the columns lost"):
-        batches.conformed(short["ledger"], "ledger")
+        stored.conformed(short, schema.LEDGER.arrow)
 
 
-def test_files_lie_by_date_and_experiment(tmp_path: Path) -> None:
-    """Whoever reads the files directly prunes by path; no name of a plan leaves the folder."""
-    names = ["flow_control/in_flight", "../../etc", "", "ü=1 %", "x" * 300, "x" * 299 + "y"]
-    publish(tmp_path, *(small_run(str(at), at, day=at, experiment=name) for at, name in enumerate(names)))
-    assert lost(tmp_path) == {str(at): at for at in range(len(names))}
-    paths = sorted(path.relative_to(tmp_path / "tables") for path in (tmp_path / "tables").rglob("*.parquet"))
-    assert [path.parts[:2] for path in paths] == [("ledger", f"date=2026-09-2{day}") for day in range(1, 7)]
-    assert paths[0].parts[2] == "experiment=flow_control%2Fin_flight" and paths[2].parts[2].startswith("experiment=__")
-    assert len({path.parts[2] for path in paths}) == len(names)
+def test_files_lie_by_date(tmp_path: Path) -> None:
+    """Whoever reads the files directly prunes by path."""
+    publish(tmp_path, *(small_run(str(at), at, day=at) for at in range(6)))
+    assert lost(tmp_path) == {str(at): at for at in range(6)}
+    assert [path.parent.name for path in files_in(tmp_path)] == [f"date=2026-09-2{day}" for day in range(1, 7)]
 
 
 def test_runs_written_together_share_files(tmp_path: Path) -> None:
     """Thousands of tiny files are slow to read everywhere, and cost per request in an object storage."""
     tables = (schema.LEDGER, schema.EVENTS)
     publish(tmp_path, *(small_run(f"r{at}", at, tables=tables) for at in range(50)))
-    files = sorted((tmp_path / "tables").rglob("*.parquet"))
-    assert [path.relative_to(tmp_path).parts[1] for path in files] == ["events", "ledger"]
-    assert [parquet.ParquetFile(path).metadata.num_row_groups for path in files] == [1, 1]
+    for name in ("events", "ledger", "runs"):
+        (path,) = files_in(tmp_path, name)
+        assert parquet.ParquetFile(path).metadata.num_row_groups == 1
     assert lost(tmp_path) == {f"r{at}": at for at in range(50)}
 
 
-def test_a_full_spool_becomes_files_while_more_runs_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither memory nor the local disk may hold all runs of a large report."""
-    monkeypatch.setattr(writer, "FILE_BYTES", 10_000)
-    monkeypatch.setattr(writer, "HELD_RUNS", 2)
-    with Store.open(tmp_path).writer() as under_way:
-        for at in range(20):
-            under_way.add(small_run(f"r{at:02}", at))
-        early = len(list((tmp_path / "tables").rglob("*.parquet")))
-        under_way.publish()
-    assert 1 < early < 20
+def test_a_full_file_is_closed_while_more_runs_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No file may grow without end, and memory holds a row group of each."""
+    monkeypatch.setattr(part_files, "FILE_BYTES", 10_000)
+    monkeypatch.setattr(part_files, "GROUP_ROWS", 2)
+    publish(tmp_path, *(small_run(f"r{at:02}", at) for at in range(20)))
+    assert 1 < len(files_in(tmp_path)) < 20
     assert lost(tmp_path) == {f"r{at:02}": at for at in range(20)}
 
 
 def test_a_page_of_one_run_reads_only_its_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cost of a page must not grow with the runs beside it."""
-    monkeypatch.setattr(batches, "GROUP_ROWS", 4)
-    monkeypatch.setattr(writer, "HELD_RUNS", 2)
+    """The cost of a page must not grow with the runs beside it: statistics tell where a run's rows are."""
+    monkeypatch.setattr(part_files, "GROUP_ROWS", 4)
     publish(tmp_path, *(small_run(f"r{at:02}", at) for at in range(16)))
-    (path,) = (tmp_path / "tables").rglob("*.parquet")
-    metadata = parquet.ParquetFile(path).metadata
-    assert metadata.num_row_groups == 4 and batches.groups_with(metadata, ["r05"]) == [1]
-    opened: list[str] = []
     publish(tmp_path, small_run("other", 7))
-    assert lost(WatchedFolder(LocalFolder(tmp_path), opened.append), ["r05"]) == {"r05": 5}
-    assert opened.count("open") == 2, "the manifest and one file"
-
-
-def test_many_small_publications_become_few_files(tmp_path: Path) -> None:
-    """A run a day for years must not become thousands of files; a run that was replaced meanwhile stays replaced."""
-    for at in range(40):
-        done = publish(tmp_path, small_run(f"r{at % 30:02}", at))
-        assert done.upkeep_problem is None
-    state = store.read_manifest(tmp_path)
-    assert len(state.batches) <= manifest.BATCHES_OF_A_SIZE + 3
-    assert lost(tmp_path) == {f"r{at % 30:02}": at for at in range(10, 40)}
-
-
-def test_a_publication_stands_when_files_cannot_be_brought_together(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The result says so, so that the pipeline can tell."""
-    for at in range(manifest.BATCHES_OF_A_SIZE):
-        publish(tmp_path, small_run(f"r{at:02}", at))
-    monkeypatch.setattr(writer, "compact", fail)
-    assert "no room" in str(publish(tmp_path, small_run("last", 1)).upkeep_problem)
-    assert len(lost(tmp_path)) == manifest.BATCHES_OF_A_SIZE + 1
-
-
-def fail(*_: object) -> None:
-    raise OSError(28, "no room")
-
-
-def test_manifests_are_readable_json_and_the_old_ones_go(tmp_path: Path) -> None:
-    """Other tools may look up where a run lies."""
-    for at in range(12):
-        publish(tmp_path, small_run("a", at))
-    names = sorted(path.name for path in (tmp_path / "manifests").iterdir())
-    assert names == [f"{number:08d}.json" for number in range(5, 13)]
-    content = json.loads((tmp_path / "manifests" / names[-1]).read_text())
-    assert content["version"] == schema.STORE_VERSION and content["runs"][0][0] == "a"
-
-
-def test_a_store_reads_alike_from_a_folder_that_is_no_disk(tmp_path: Path) -> None:
-    """A page must not depend on where its tables lie."""
-    publish(tmp_path, small_run("a", 1), small_run("b", 1))
-    here, there = store.read_tables(tmp_path), store.read_tables(MemoryFolder.copy_of(tmp_path))
-    assert here.ledger.equals(there.ledger) and list(there.ledger["lost"]) == [1, 1]
+    (both,) = {len(files_in(tmp_path))}
+    (path,) = [path for path in files_in(tmp_path) if parquet.ParquetFile(path).metadata.num_rows == 16]
+    metadata = parquet.ParquetFile(path).metadata
+    at = metadata.schema.names.index("run_id")
+    bounds = [metadata.row_group(group).column(at).statistics for group in range(metadata.num_row_groups)]
+    assert [(each.min, each.max) for each in bounds] == [("r00", "r03"), ("r04", "r07"), ("r08", "r11"), ("r12", "r15")]
+    for unneeded in set(files_in(tmp_path)) - {path}:
+        unneeded.write_bytes(b"damaged")
+    assert both == 2 and lost(tmp_path, ["r05"]) == {"r05": 5}
 
 
 def test_a_reader_of_few_columns_reads_no_others(tmp_path: Path) -> None:
     """A figure of thousands of runs must not cost what all their tables weigh."""
-    publish(tmp_path, small_run("a", 1, tables=schema.TABLES), small_run("b", 1, tables=schema.TABLES))
-    calls: list[str] = []
-    folder = WatchedFolder(LocalFolder(tmp_path), calls.append)
-    tables = store.read_tables(folder, ["b"], {"ledger": ("run_id", "group", "lost")})
+    publish(tmp_path, small_run("a", 1, tables=schema.TABLES[1:]), small_run("b", 1, tables=schema.TABLES[1:]))
+    for path in files_in(tmp_path, "steps"):
+        path.write_bytes(b"damaged")
+    tables = store.read_tables(tmp_path, ["b"], {"ledger": ("run_id", "group", "lost")})
     assert tables.ledger.to_dict("records") == [{"run_id": "b", "group": "x", "lost": 1}]
     assert tables.steps.empty and list(tables.steps.columns) == list(schema.STEPS.names)
-    assert calls.count("open") == 2, "the manifest, and the file of one table"
+
+
+def test_commits_tell_who_added_what(tmp_path: Path) -> None:
+    """Plain JSON, which other tools may look up, too."""
+    publish(tmp_path, small_run("a", 1), small_run("b", 1))
+    lines = (tmp_path / "runs" / "_delta_log" / f"{1:020}.json").read_text().splitlines()
+    (info,) = [json.loads(line)["commitInfo"] for line in lines if "commitInfo" in line]
+    assert info["perftest.runs"] == 2 and "@" in info["userName"]
+
+
+def test_a_writer_that_never_wins_gives_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bounded, with a sentence: an endless loop would look like a hung report."""
+    publish(tmp_path, small_run("a", 1))
+    monkeypatch.setattr(transactions, "TRIES", 3)
+    location, tries = location_of(tmp_path), []
+
+    def overtaken(table: DeltaTable) -> transactions.TableChange:
+        tries.append(True)
+        transactions._take_turn(DeltaTable(table.table_uri), transactions.TableChange(), {})
+        return transactions.TableChange()
+
+    with pytest.raises(StoreError, match="other writers committed 3 times"):
+        transactions.commit(location, "runs", overtaken, {})
+    assert len(tries) == 3
+
+
+def test_a_change_follows_all_that_landed_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two writers that read the same state, the second reads again; its files of the lost attempt go."""
+    publish(tmp_path, small_run("a", 1))
+    made, overtaken = publication.Publication._runs_after, []
+
+    def overtake(own: publication.Publication, *given: object) -> transactions.TableChange | None:
+        change = made(own, *given)  # type: ignore[arg-type]
+        if not overtaken:
+            overtaken.append(True)
+            publish(tmp_path, small_run("a", 2), small_run("b", 2))
+        return change
+
+    monkeypatch.setattr(publication.Publication, "_runs_after", overtake)
+    publish(tmp_path, small_run("a", 3), small_run("c", 3))
+    assert lost(tmp_path) == {"a": 3, "b": 2, "c": 3}
+    assert Store.open(tmp_path).runs["a"].replaced.count(",") == 1

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from typing import ClassVar
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 
-from perftest.results.folder import Folder, LocalFolder
-from reports.errors import StoreError
-from reports.store import places, store
+from perftest.results.folder import LocalFolder
+from reports.errors import PlaceError, StoreError
+from reports.store import place_errors, places, store
 from reports.store.places import place_of
 from reports.store.run_tables import LeftOut
 from reports.store.store import Store
@@ -43,8 +45,15 @@ def test_places_that_nobody_knows_are_refused(uri: str, words: str) -> None:
 
 def test_hdfs_without_a_client_is_told() -> None:
     """Three lines instead of what a loader of libraries says."""
-    with pytest.raises(StoreError, match="HDFS cannot be reached"):
-        place_of("hdfs://nowhere.invalid:1/x")
+    with pytest.raises(PlaceError, match="the place cannot be reached") as caught:
+        place_of("hdfs://nowhere.invalid/x")
+    assert "HADOOP_HOME" in caught.value.fix
+
+
+def put(place: str, name: str, content: bytes) -> None:
+    system, root = places.opened(place)
+    with system.open_output_stream(f"{root.rstrip('/')}/{name}") as file:
+        file.write(content)
 
 
 def test_an_object_storage_keeps_the_promises_of_a_folder(bucket: str) -> None:
@@ -52,37 +61,25 @@ def test_an_object_storage_keeps_the_promises_of_a_folder(bucket: str) -> None:
     for place in (f"s3a://{bucket}/deep/place", f"s3://{bucket}"):
         folder = place_of(place)
         assert folder.where == place and folder.names("nothing") == folder.files("nothing") == []
-        assert folder.put_if_absent("a/b/c", b"first") and not folder.put_if_absent("a/b/c", b"second")
-        assert folder.put_if_absent("a/d", b"")
+        put(place, "a/b/c", b"first")
+        put(place, "a/d", b"")
         assert (folder.names("a"), folder.names("a/b")) == (["b", "d"], ["c"])
         assert [(entry.name, entry.octets) for entry in folder.files("a")] == [("a/b/c", 5), ("a/d", 0)]
         assert folder.files("a")[0].modified_ns > 0
         with folder.open("a/b/c") as file:
             assert file.read() == b"first"
-        folder.delete("a/b/c")
-        folder.delete("a/b/c")
         with pytest.raises(FileNotFoundError):
-            folder.open("a/b/c")
-
-
-def test_of_many_puts_at_once_one_wins(bucket: str) -> None:
-    """The service decides (If-None-Match), not the client."""
-    folders: list[Folder] = [place_of(f"s3a://{bucket}/x") for _ in range(8)]
-    with ThreadPoolExecutor(8) as pool:
-        won = list(pool.map(lambda at: folders[at].put_if_absent("name", str(at).encode()), range(8)))
-    assert won.count(True) == 1
-    with folders[0].open("name") as file:
-        assert file.read() == str(won.index(True)).encode()
+            folder.open("a/b/d")
 
 
 def test_a_store_in_an_object_storage(bucket: str) -> None:
     """Two writers at once both land, and a page reads what a local store would have held."""
     place = f"s3a://{bucket}/store"
-    with Store.open(place).writer() as one, Store.open(place).writer() as other:
+    with Store.open(place).publication() as one, Store.open(place).publication() as other:
         one.add(small_run("a", 1))
         other.add(small_run("b", 2))
         other.add(LeftOut(source="runs/c", signature="c-0", reason="it is empty"))
-        assert (other.publish().number, one.publish().number) == (1, 2)
+        assert (other.land().version, one.land().version) == (1, 2)
     assert lost(place) == {"a": 1, "b": 2} and lost(place, ["a"]) == {"a": 1}
     assert Store.open(place).known() == {"runs/a": "a-1", "runs/b": "b-2", "runs/c": "c-0"}
     assert list(store.read_tables(place).ledger["lost"]) == [1, 2]
@@ -94,8 +91,8 @@ def test_a_bucket_that_is_not_there_is_told(bucket: str) -> None:
     with pytest.raises(StoreError, match="no such bucket") as caught:
         store.read_tables(place)
     assert caught.value.where.startswith(place)
-    with pytest.raises(StoreError, match="no such bucket"), Store.open(place).writer():
-        pytest.fail("the writer began")
+    with pytest.raises(StoreError, match="no such bucket"), Store.open(place).publication():
+        pytest.fail("the publication began")
 
 
 @pytest.mark.parametrize(
@@ -109,8 +106,8 @@ def test_a_bucket_that_is_not_there_is_told(bucket: str) -> None:
     ],
 )
 def test_errors_of_the_service_become_words(code: str, words: str) -> None:
-    """Of both clients, which spell the codes differently."""
-    assert words in str(places._of_service(code, "in its words"))
+    """Of Arrow and delta-rs, which spell the codes differently."""
+    assert words in str(place_errors.of_service(code, "in its words"))
 
 
 class Refusing(BaseHTTPRequestHandler):
@@ -135,17 +132,27 @@ class Refusing(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def refusing(bucket: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Refusing]]:
+def serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[type[BaseHTTPRequestHandler]], None]]:
+    """Serves, and lets the environment lead to the service."""
+    with ExitStack() as stack:
+
+        def serve(kind: type[BaseHTTPRequestHandler]) -> None:
+            server = stack.enter_context(ThreadingHTTPServer(("127.0.0.1", 0), kind))
+            thread = Thread(target=server.serve_forever)
+            thread.start()
+            stack.callback(thread.join)
+            stack.callback(server.shutdown)
+            monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_address[1]}")
+
+        yield serve
+
+
+@pytest.fixture
+def refusing(bucket: str, serving: Callable[[type[BaseHTTPRequestHandler]], None]) -> type[Refusing]:
     """The environment leads to a service that refuses everything."""
     kind = type("RefusingInTest", (Refusing,), {})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), kind)
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_address[1]}")
-    yield kind
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    serving(kind)
+    return kind
 
 
 @pytest.mark.parametrize(
@@ -158,22 +165,21 @@ def test_a_bucket_without_permission_is_told(refusing: type[Refusing], code: str
     with pytest.raises(StoreError, match=words) as caught:
         store.read_tables(place)
     assert caught.value.where == place and "AWS_ACCESS_KEY_ID" in caught.value.fix
-    with pytest.raises(PermissionError, match=words):
-        place_of(place).put_if_absent("a", b"")
+    with pytest.raises(StoreError, match=words):
+        publish(place, small_run("a", 1))
     with pytest.raises(PermissionError, match=r"access denied|credentials"):
         place_of(place).open("a")
-    with pytest.raises(PermissionError, match=words):
-        place_of(place).delete("a")
 
 
 def test_a_service_without_credentials_is_told(bucket: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Of the writer, which signs its requests."""
+    """With what a person can do."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
-    with pytest.raises(PermissionError, match="there are no credentials"):
-        place_of(f"s3a://{bucket}/x").put_if_absent("a", b"")
+    with pytest.raises(StoreError, match="credentials") as caught:
+        publish(f"s3a://{bucket}/x", small_run("a", 1))
+    assert "AWS_ACCESS_KEY_ID" in caught.value.fix
 
 
 def test_a_service_that_is_not_there_is_told(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,20 +189,59 @@ def test_a_service_that_is_not_there_is_told(bucket: str, monkeypatch: pytest.Mo
         with pytest.raises(StoreError, match="the service does not answer") as caught:
             store.read_tables(f"s3a://{bucket}/x")
         assert "AWS_ENDPOINT_URL" in caught.value.fix
-        with pytest.raises(OSError, match="the service does not answer"):
-            place_of(f"s3a://{bucket}/x").put_if_absent("a", b"")
 
 
-def test_only_the_pipeline_writes_to_hdfs() -> None:
-    """A reader's folder says so instead of doing it without the promise of one winner."""
-    folder = places.ArrowFolder(system=None, root="/x", where="hdfs://host/x")
-    with pytest.raises(StoreError, match="only the pipeline writes"):
-        publish(FolderWithoutNames(folder), small_run("a", 1))
+class Careless(BaseHTTPRequestHandler):
+    """An object storage that puts a file over another although it was asked not to (no If-None-Match)."""
+
+    kept: ClassVar[dict[str, bytes]] = {}
+
+    def do_PUT(self) -> None:
+        self.kept[self._key()] = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self._answer(200, b"", {"ETag": '"1"'})
+
+    def do_GET(self) -> None:
+        if "list-type" in self.path:
+            prefix = parse_qs(urlsplit(self.path).query, keep_blank_values=True)["prefix"][0]
+            found = [key for key in self.kept if key.removeprefix("/b/").startswith(unquote(prefix))]
+            self._answer(200, _listing([(key.removeprefix("/b/"), len(self.kept[key])) for key in sorted(found)]))
+        elif (content := self.kept.get(self._key())) is None:
+            self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
+        else:
+            self._answer(200, content, {"ETag": '"1"', "Last-Modified": "Mon, 30 Nov 2026 12:00:00 GMT"})
+
+    do_HEAD = do_GET  # noqa: N815 - the name of the library
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self._answer(200, b"<DeleteResult></DeleteResult>")
+
+    def _key(self) -> str:
+        return unquote(urlsplit(self.path).path)
+
+    def _answer(self, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's own name
+        """Nothing."""
 
 
-class FolderWithoutNames(MemoryFolder):
-    """An empty folder that writes as another."""
+def _listing(found: list[tuple[str, int]]) -> bytes:
+    when = "<LastModified>2026-11-30T12:00:00.000Z</LastModified><ETag>1</ETag>"
+    keys = (f"<Contents><Key>{key}</Key><Size>{size}</Size>{when}</Contents>" for key, size in found)
+    return f"<ListBucketResult><IsTruncated>false</IsTruncated>{''.join(keys)}</ListBucketResult>".encode()
 
-    def __init__(self, writes: places.ArrowFolder) -> None:
-        super().__init__()
-        self.put_if_absent = writes.put_if_absent  # type: ignore[method-assign]
+
+def test_a_service_that_cannot_exclude_two_writers_is_refused(
+    bucket: str, serving: Callable[[type[BaseHTTPRequestHandler]], None]
+) -> None:
+    """Two reports at once would lose runs there, weeks later and without a word."""
+    serving(type("CarelessInTest", (Careless,), {"kept": {}}))
+    with pytest.raises(StoreError, match="two reports at once would lose runs") as caught:
+        publish("s3a://b/store", small_run("a", 1))
+    assert "If-None-Match" in caught.value.fix

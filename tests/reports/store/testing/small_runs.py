@@ -1,18 +1,17 @@
-"""Small runs for tests of the store: one table of a run is enough to see which publication a reader has."""
+"""Small runs for tests of the store: two tables of a run are enough to see which publication a reader has."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import pyarrow as pa
 
-from perftest.results.folder import Folder
 from reports.store import schema
 from reports.store.columns import TableSpec, Type
+from reports.store.locations import Place
+from reports.store.publication import Published
 from reports.store.run_tables import LeftOut, RunTables
 from reports.store.store import Store, arrow_table
-from reports.store.writer import Published
 
 DAY_NS = 24 * 3600 * 10**9
 BEGAN_NS = 1_790_000_000 * 10**9
@@ -21,31 +20,29 @@ BEGAN_NS = 1_790_000_000 * 10**9
 
 def rows_of(table: TableSpec, run_id: str, value: int, count: int = 1) -> pa.Table:
     row = {c.name: {Type.INT: value, Type.FLOAT: value, Type.BOOL: True}.get(c.type, "x") for c in table.columns}
-    return pa.Table.from_pylist([row | {"run_id": run_id}] * count, table.arrow)
+    of_run = {"run_id": run_id} | ({"path": f"runs/{run_id}"} if table.name == "runs" else {})
+    return pa.Table.from_pylist([row | of_run] * count, table.arrow)
 
 
-def small_run(
-    run_id: str, lost: int, *, day: int = 0, experiment: str = "plan", tables: Sequence[TableSpec] = (schema.LEDGER,)
-) -> RunTables:
-    """A run with one row per table, whose whole numbers are all ``lost``."""
+def small_run(run_id: str, lost: int, *, day: int = 0, tables: Sequence[TableSpec] = (schema.LEDGER,)) -> RunTables:
+    """A run with one row in ``runs`` and in each of these tables, whose whole numbers are all ``lost``."""
     return RunTables(
         run_id=run_id,
         source=f"runs/{run_id}",
         signature=f"{run_id}-{lost}",
         started_ns=BEGAN_NS + day * DAY_NS,
-        experiment=experiment,
-        tables={table.name: rows_of(table, run_id, lost) for table in tables},
+        tables={table.name: rows_of(table, run_id, lost) for table in (schema.RUNS, *tables)},
     )
 
 
-def publish(place: Path | Folder, *runs: RunTables | LeftOut) -> Published:
-    with Store.open(place).writer() as writer:
+def publish(place: Place, *runs: RunTables | LeftOut) -> Published:
+    with Store.open(place).publication() as publication:
         for run in runs:
-            writer.add(run)
-        return writer.publish()
+            publication.add(run)
+        return publication.land()
 
 
-def lost(place: Path | Folder, runs: Sequence[str] | None = None) -> Mapping[str, int]:
+def lost(place: Place, runs: Sequence[str] | None = None) -> Mapping[str, int]:
     """What a reader sees: the whole number of each run."""
     rows = arrow_table(place, "ledger", runs, ["run_id", "lost"]).to_pylist()
     found = {row["run_id"]: row["lost"] for row in rows}
