@@ -21,7 +21,7 @@ from reports.pipeline.source import RunDirectory
 from reports.store.store import Store, damaged_runs
 from reports.store.transactions import probe
 
-HERE_BYTES: Final = 24 * 1024**2
+HERE_BYTES: Final = 32 * 1024**2
 """Octets of runs that this process reads sooner than a Spark has started."""
 
 

@@ -20,7 +20,7 @@ from reports.compute.run_files import CHECKED, LINES, WHOLE, RunFiles, RunHead, 
 from reports.errors import PlaceError
 from reports.pipeline import large_run_parts as parts
 from reports.pipeline.frames import spread, struct_of
-from reports.pipeline.large_run_parts import Known, FileSplit, Surveyed
+from reports.pipeline.large_run_parts import FileSplit, Known, Surveyed
 from reports.pipeline.lots import lots_of
 from reports.pipeline.source import RunDirectory
 from reports.pipeline.tasks import RESULT, PartTarget, RunsTask, listed
