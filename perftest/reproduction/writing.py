@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +18,8 @@ from reports.stats.reproduction import ReproductionOutcome
 VERDICTS: Final = "verdicts.json"
 PAGE: Final = "published-findings.html"
 MARKDOWN: Final = "published-findings.md"
+WIDTH: Final = 120
+"""Columns of the Markdown's prose."""
 _VERSION: Final = 1
 _HELD: Final = str(ReproductionOutcome.REPRODUCED)
 
@@ -95,7 +98,7 @@ def _markdown(workloads: Sequence[Workload], notes: Sequence[str], picture: Sequ
         "`perftest reproduce` made this page. Each finding is judged by [its interval](cli.md#findings).",
         "",
     )
-    yield from (f"- {note}" for note in notes)
+    yield from map(_bullet, notes)
     yield from picture
     yield from ("", "## Score", "", _row("source", "broker", *_verdicts()), _row(*["---"] * (2 + len(_verdicts()))))
     for source in sources:
@@ -107,8 +110,12 @@ def _markdown(workloads: Sequence[Workload], notes: Sequence[str], picture: Sequ
         if source.address:
             yield from (f"Published at <{source.address}>.", "")
         for broker in brokers:
-            yield from (f"- On {broker}: {text}" for text in reasons(source, broker))
+            yield from (_bullet(f"On {broker}: {text}") for text in reasons(source, broker))
         yield from ("", *_table(source, brokers))
+
+
+def _bullet(text: str) -> str:
+    return textwrap.fill(text, WIDTH, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False)
 
 
 def _verdicts() -> list[str]:

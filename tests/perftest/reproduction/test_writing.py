@@ -46,6 +46,14 @@ def test_markdown_has_a_row_for_each_finding(tmp_path: Path) -> None:
     assert row.count("|") == 5 and "**reproduced**" in row and "**not reproduced**" in row
 
 
+def test_markdown_is_as_wide_as_other_pages(tmp_path: Path) -> None:
+    """Prose is broken between words; tables are as wide as they must be."""
+    file = tmp_path / "findings.md"
+    put_markdown([workload(ours=tried((1, 4)))], [" ".join(["word"] * 60)], file)
+    prose = [line for line in file.read_text().splitlines() if not line.startswith("|")]
+    assert max(map(len, prose)) <= 120 and any(line.startswith("  word word") for line in prose)
+
+
 def test_markdown_shows_the_picture_of_the_page(tmp_path: Path) -> None:
     """A person makes the picture of the page."""
     file, said = tmp_path / "found.md", "![The page of these findings](images/found.png)"
