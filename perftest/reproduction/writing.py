@@ -106,7 +106,8 @@ def _markdown(workloads: Sequence[Workload], notes: Sequence[str], picture: Sequ
             counts = counted(source.findings, broker)
             yield _row(source.title, broker, *(str(counts[verdict]) for verdict in _verdicts()))
     for source in sources:
-        yield from ("", f"## {source.title}", "")
+        # A dash between spaces makes another anchor on a site than in a repository.
+        yield from ("", f"## {source.title.replace(' - ', ': ')}", "")
         if source.address:
             yield from (f"Published at <{source.address}>.", "")
         for broker in brokers:
