@@ -9,7 +9,9 @@ from typing import Final
 
 _LOCAL: Final = re.compile(r"\(os error (\d+)\)")
 _NO_ANSWER: Final = re.compile(r"\(Connect\)|dns error|operation timed out|tcp connect error")
-_NO_CREDENTIALS: Final = re.compile(r"169\.254\.169\.254|no credentials|loading credentials|latest/api/token", re.IGNORECASE)
+_NO_CREDENTIALS: Final = re.compile(
+    r"169\.254\.169\.254|no credentials|loading credentials|latest/api/token", re.IGNORECASE
+)
 _CODE: Final = re.compile(r"<Code>(\w+)</Code>|AWS Error (\w+)(?:.*HTTP status (\d+))?")
 _STATUS: Final = re.compile(r"\b(401|403|404)\b (?:Unauthorized|Forbidden|Not Found)")
 
