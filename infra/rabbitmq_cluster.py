@@ -1,4 +1,4 @@
-"""A real RabbitMQ of one or three nodes on loopback, to measure beside the bundled broker.
+"""A real RabbitMQ of one, three or five nodes on loopback, to measure beside the bundled broker.
 
 An installed RabbitMQ service is not touched. The nodes have their own ports, epmd, cookie, data and configuration below
 one directory, and only the plugins that are asked for. They listen on 127.0.0.1 and end with the ``with`` block.
@@ -41,6 +41,7 @@ ROLES: Final = ("data", "logs", "segment", "wal", "classic")
 queues, which always lie with the metadata."""
 IO_THREADS: Final = 10
 """Erlang's default number of dirty I/O schedulers."""
+_METRICS_PLUGIN: Final = "rabbitmq_prometheus"
 _LOOPBACK_ONLY: Final = "-kernel inet_dist_use_interface {127,0,0,1}"
 _START_TIMEOUT_S: Final = 120
 _STOP_TIMEOUT_S: Final = 30
@@ -67,12 +68,14 @@ class RabbitMQ:
     """A running cluster.
 
     ``pids`` are the processes of the Erlang emulators, in node order, from the first start; their CPU time is the
-    broker's. ``control`` runs ``rabbitmqctl`` on the first node. ``kill`` ends all nodes with SIGKILL, and ``restart``
-    starts them again with their data.
+    broker's. ``metrics`` are the addresses of the nodes' own figures, if these were asked for. ``control`` runs
+    ``rabbitmqctl`` on the first node. ``kill`` ends all nodes with SIGKILL, and ``restart`` starts them again with
+    their data.
     """
 
     uris: tuple[str, ...]
     pids: tuple[int, ...]
+    metrics: tuple[str, ...]
     control: Callable[..., None]
     kill: Callable[[], None]
     restart: Callable[[], None]
@@ -121,6 +124,7 @@ def running(
     directories: Mapping[str, Path] | None = None,
     io_threads: int = 0,
     home: Path | None = None,
+    tells_figures: bool = False,
     say: Callable[[str], None] = _in_silence,
 ) -> Iterator[RabbitMQ]:
     """Start a cluster with its data below ``parent``; stop the cluster and remove the data at the end.
@@ -130,13 +134,15 @@ def running(
     node, and removes it at the end. In a path, ``{node}`` stands for the name of a node (:func:`node_name`). A role
     without a directory lies below ``parent``. ``io_threads`` is the number of Erlang's dirty I/O schedulers, through
     which all file operations of a node go; 0: Erlang's default. ``home`` is that of another RabbitMQ than the installed
-    one. ``say`` gets a line when a node starts, runs or joins the others. Raises :class:`RabbitMQError` if RabbitMQ is
-    not installed, cannot be placed so, or does not start.
+    one. ``tells_figures`` starts RabbitMQ's plugin for Prometheus on each node, which costs CPU time whenever it is
+    asked. ``say`` gets a line when a node starts, runs or joins the others. Raises :class:`RabbitMQError` if RabbitMQ
+    is not installed, cannot be placed so, or does not start.
     """
     if problems := misplaced(directories or {}):
         raise RabbitMQError("; ".join(problems), "directories", "place the roles as RabbitMQ can have them")
     require(home)
     directory = parent.absolute() / f".rabbitmq-{secrets.token_hex(4)}"
+    plugins = (*plugins, _METRICS_PLUGIN) if tells_figures else plugins
     cluster = _Cluster(directory, nodes, configuration, plugins, directories or {}, io_threads, home or LIBRARY)
     register = Register(parent)
     for made in cluster.made:
@@ -173,8 +179,9 @@ class _Cluster:
         self._plugins = plugins
         self._configuration = f"loopback_users.guest = true\nlog.file.level = warning\n{configuration}"
         self._tag = secrets.token_hex(3)
-        self._epmd_port, *ports = free_ports(1 + 2 * nodes)
-        self._amqp_ports, self._distribution_ports = ports[:nodes], ports[nodes:]
+        self._epmd_port, *ports = free_ports(1 + 3 * nodes)
+        self._amqp_ports, self._distribution_ports = ports[:nodes], ports[nodes : 2 * nodes]
+        self._metrics_ports = ports[2 * nodes :] if _METRICS_PLUGIN in plugins else []
         self._nodes = range(nodes)
         self._children: list[subprocess.Popen[bytes]] = []
         self._servers: list[subprocess.Popen[bytes]] = []
@@ -197,7 +204,6 @@ class _Cluster:
         cookie.chmod(0o400)
         (self._directory / "no-env.conf").touch()
         (self._directory / "plugins").write_text(f"[{','.join(self._plugins)}].")
-        (self._directory / "rabbitmq.conf").write_text(self._configuration)
         for node in self._nodes:
             self._place(node)
         self._spawn(["epmd", "-address", HOST, "-port", str(self._epmd_port)], self._environment(), "epmd.log")
@@ -216,6 +222,7 @@ class _Cluster:
         return RabbitMQ(
             uris=tuple(f"amqp://guest:guest@{HOST}:{port}/%2f" for port in self._amqp_ports),
             pids=tuple(_emulator(server.pid) for server in self._servers),
+            metrics=tuple(f"http://{HOST}:{port}/metrics" for port in self._metrics_ports),
             control=functools.partial(self._control, 0),
             kill=self.kill,
             restart=self.restart,
@@ -262,7 +269,10 @@ class _Cluster:
         return stay
 
     def _place(self, node: int) -> None:
-        """Make the directories of a node, and write what only the advanced configuration can say."""
+        """Make the directories of a node, and write its configuration."""
+        ports = self._metrics_ports[node : node + 1]
+        figures = "".join(f"prometheus.tcp.ip = {HOST}\nprometheus.tcp.port = {port}\n" for port in ports)
+        (self._directory / f"node{node}.conf").write_text(self._configuration + figures)
         places = self._places(node)
         for place in places.values():
             (place / f"node{node}").mkdir(parents=True, exist_ok=True)
@@ -300,7 +310,7 @@ class _Cluster:
                 "RABBITMQ_LOG_BASE": str(places.get("logs", directory) / f"node{node}" / "log"),
                 "RABBITMQ_ADVANCED_CONFIG_FILE": str(directory / f"node{node}.config"),
                 "RABBITMQ_PID_FILE": str(directory / f"node{node}.pid"),
-                "RABBITMQ_CONFIG_FILE": str(directory / "rabbitmq.conf"),
+                "RABBITMQ_CONFIG_FILE": str(directory / f"node{node}.conf"),
                 "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": f"+SDio {self._io_threads} {_LOOPBACK_ONLY}",
             }
             if "segment" in places:

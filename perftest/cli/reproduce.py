@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from perftest.cli.sections import DURATION, SectionedCommand, json_option, option, options
+from perftest.cli.target import home_option
 from perftest.cli.ui.completion import workload_names
-from perftest.exits import Exit
+from perftest.exits import CliError, Exit
 
 if TYPE_CHECKING:
     from perftest.reproduction.campaign import Campaign
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 _BROKERS = ("reference", "rabbitmq", "simulated", "simulated-rabbitmq-3.10")
 _HOUR_S = 3600.0
+_FIXED = {"brokers": "--broker", "rabbitmq_home": "--rabbitmq-home", "layouts": "--layout", "step_s": "--step"}
+"""Options that --resume excludes, by their parameters."""
 
 # fmt: off
 _own_options = options(
@@ -28,6 +32,7 @@ _own_options = options(
            default=("reference",),
            help="Broker to measure: reference, rabbitmq (which must be installed), or, at virtual time on 16 cores, "
                 "the bundled broker (simulated) or a model of RabbitMQ. Repeatable; brokers take turns."),
+    home_option,
     option("--layout", "layouts", section="Target", metavar="NAME|all", multiple=True, default=("all",),
            help="Layouts of drives for findings that compare layouts. Repeatable."),
     option("--hours", section="Timing", type=click.FloatRange(min=0, min_open=True), default=3.0,
@@ -41,7 +46,7 @@ _own_options = options(
     option("--dry-run", section="Measurement", is_flag=True, help="Show what would run and what not, and exit."),
     option("--resume", section="Measurement", metavar="DIRECTORY", default=None,
            type=click.Path(path_type=Path, file_okay=False),
-           help="Go on with the reproduction in DIRECTORY, for --hours more."),
+           help="Go on with the reproduction in DIRECTORY, for --hours more; --rounds and --rounds-max may change."),
     option("--assert", "expected", section="Judgement", metavar="FILE", default=None,
            type=click.Path(path_type=Path, dir_okay=False),
            help="End with exit code 4 unless every finding holds that holds by FILE, the verdicts.json of a former "
@@ -74,6 +79,7 @@ def reproduce(
     /,
     names: tuple[str, ...],
     brokers: tuple[str, ...],
+    rabbitmq_home: Path | None,
     layouts: tuple[str, ...],
     hours: float,
     step_s: float,
@@ -91,20 +97,36 @@ def reproduce(
 
     SOURCE is a folder of bundled workloads (flow_control, stress, disks, ...), WORKLOAD a bundled workload or a file.
     Without either, all bundled workloads with findings or objectives run. Shortest workloads run first, round by round,
-    and brokers take turns. The time decides what is left out. Ctrl-C keeps everything measured; --resume goes on.
+    and brokers take turns. The time decides what is left out. Ctrl-C keeps everything measured; --resume goes on, with
+    the workloads named or with all.
     """
-    from perftest.reproduction.campaign import Campaign, ReproductionRequest, read
+    from perftest.options.targets import no_home_without
+    from perftest.reproduction.campaign import Campaign, ReproductionRequest, continued
     from perftest.reproduction.experiments import chosen
     from perftest.reproduction.outcome import CampaignOutcome
     from perftest.reproduction.schedule import TrialLimits
     from perftest.reproduction.writing import held_in
 
     wanted = held_in(expected) if expected is not None else None
-    limits = TrialLimits(rounds=rounds, rounds_max=max(rounds, rounds_max), step_s=step_s)
-    typed = ReproductionRequest(names=names, brokers=tuple(dict.fromkeys(brokers)), layouts=layouts, limits=limits)
-    asked, ended = (typed, []) if resume is None else read(resume)
-    experiments = chosen(asked.names, asked.layouts)
-    campaign = Campaign(resume or _directory(out), asked, experiments, ended)
+    if resume is None:
+        limits = TrialLimits(rounds=rounds, rounds_max=max(rounds, rounds_max), step_s=step_s)
+        no_home_without(brokers, rabbitmq_home)
+        asked = ReproductionRequest(
+            names=names,
+            brokers=tuple(dict.fromkeys(brokers)),
+            layouts=layouts,
+            limits=limits,
+            rabbitmq_home=str(rabbitmq_home.absolute()) if rabbitmq_home is not None else "",
+        )
+        campaign = Campaign(_directory(out), asked, chosen(names, layouts), [])
+    else:
+        typed = _typed(ctx)
+        if fixed := typed & _FIXED.keys():
+            words = ", ".join(sorted(_FIXED[each] for each in fixed))
+            what = "brokers, layouts and steps of a reproduction stay as they are"
+            raise CliError(what, "--resume", f"leave out {words}", Exit.USAGE)
+        given = {"rounds": rounds, "rounds_max": rounds_max}
+        campaign = continued(resume, names, {each: given[each] for each in given.keys() & typed})
     outcome = CampaignOutcome(campaign)
     _show_plan(campaign, outcome, hours)
     if dry_run:
@@ -114,6 +136,11 @@ def reproduce(
     code = _measure(campaign, outcome, hours)
     missed = _write(campaign, outcome, markdown, wanted, pages=pages, as_json=as_json)
     ctx.exit(int(code if code is not Exit.OK else Exit.MISSED if missed else Exit.OK))
+
+
+def _typed(ctx: click.Context) -> set[str]:
+    """The options on the command line."""
+    return {each for each in ctx.params if ctx.get_parameter_source(each) is ParameterSource.COMMANDLINE}
 
 
 def _directory(out: Path) -> Path:
@@ -165,10 +192,10 @@ def _measure(campaign: Campaign, outcome: CampaignOutcome, hours: float) -> Exit
     from perftest.reproduction.commands import in_process_of_its_own, measured
 
     by_name = {each.name: each for each in campaign.experiments}
-    step_s = campaign.asked.limits.step_s
+    step_s, home = campaign.asked.limits.step_s, campaign.asked.rabbitmq_home
 
     def measure(trial: FindingTrial, place: Path) -> EndedTrial:
-        return measured(trial, place, by_name[trial.workload], step_s, in_process_of_its_own)
+        return measured(trial, place, by_name[trial.workload], step_s, in_process_of_its_own, home)
 
     with Interrupts().installed():
         try:

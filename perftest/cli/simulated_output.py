@@ -80,6 +80,8 @@ def _print(cell: Cell, result: CellResult) -> None:
         click.echo(steps_table(result.rows) + "\n")
     if result.recoveries:
         click.echo("\n".join(str(recovery["text"]) for recovery in result.recoveries) + "\n")
+    if result.verdicts:
+        click.echo("\n".join(verdict.sentence() for verdict in result.verdicts) + "\n")
     for text in doubts(result.trust):
         click.echo(text)
     click.echo(where_and_next("data", result.path, None, [f"perftest report {result.path}"]) + "\n")
@@ -88,6 +90,7 @@ def _print(cell: Cell, result: CellResult) -> None:
 def _print_json(result: CellResult) -> None:
     record = {"record": "result", "simulated": True, "path": str(result.path), "exit_code": int(result.code)}
     record |= {"recoveries": result.recoveries} if result.recoveries else {}
+    record |= {"objectives": [verdict.to_json() for verdict in result.verdicts]} if result.verdicts else {}
     trust = [check.to_list_json() for check in result.trust]
     click.echo(json.dumps(record | {"steps": result.rows, "trust": trust}, ensure_ascii=False))
 

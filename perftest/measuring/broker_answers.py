@@ -45,9 +45,20 @@ _LOG: Final = "rabbitmq_raft_log_"
 _LOG_COUNTERS: Final = ("wal_syncs", "wal_bytes", "wal_writes", "wal_entries", "sync_ns_total", "segment_files")
 """Counters of the bundled broker's log, under their own names."""
 _MEMORY: Final = ("rabbitmq_process_resident_memory_bytes", "process_resident_memory_bytes")
+_SENT: Final = "erlang_vm_dist_send_bytes"
+"""Octets that a node of RabbitMQ has sent to each of its peers since it connected, with the label ``peer``."""
+_SENT_FOR: Final = "distribution"
+"""Purpose of these octets in the record: Erlang's distribution carries everything that nodes tell each other."""
+_COMMANDS: Final = "rabbitmqcli"
+"""Beginning of the name of a peer that is a command, not a node."""
 _WANTED: Final = (
     *("rabbitmq_identity_info", "process_start_time_seconds", "process_cpu_seconds_total", *_MEMORY, *_GAUGES, _LOG),
-    *("erlang_vm_statistics_runtime_milliseconds", "rabbitmq_queue_messages", "rabbitmq_detailed_queue_messages"),
+    *(
+        "erlang_vm_statistics_runtime_milliseconds",
+        "rabbitmq_queue_messages",
+        "rabbitmq_detailed_queue_messages",
+        _SENT,
+    ),
 )
 _OF_NODE: Final = {
     "disk_free": "disk_free_bytes",
@@ -81,7 +92,7 @@ def of_text(text: str, place: str) -> Record | None:
     metrics |= _log(plain)
     queues = _queues(samples)
     metrics |= _depths(plain, queues)
-    return {**record, "metrics": metrics, "queues": _deepest(queues)}
+    return {**record, "metrics": metrics, "queues": _deepest(queues), **_links(samples)}
 
 
 def of_management(nodes: Any, queues: Any, overview: Any) -> list[Record]:
@@ -137,6 +148,13 @@ def _log(plain: Mapping[str, float]) -> dict[str, float]:
     """The counters of the log. In the text format, the name of each counter ends in ``_total``."""
     places = {word: (f"{_LOG}{word}", f"{_LOG}{word}_total") for word in _LOG_COUNTERS}
     return {word: _number(plain[name]) for word, names in places.items() for name in names if name in plain}
+
+
+def _links(samples: Iterable[Sample]) -> dict[str, dict[str, dict[str, int]]]:
+    """The octets sent to each peer, under ``links``; nothing for a broker that does not tell them."""
+    sent = {sample.labels.get("peer", ""): {_SENT_FOR: int(sample.value)} for sample in samples if sample.name == _SENT}
+    peers = {peer: octets for peer, octets in sent.items() if peer and not peer.startswith(_COMMANDS)}
+    return {"links": peers} if peers else {}
 
 
 def _queues(samples: Iterable[Sample]) -> list[Record]:

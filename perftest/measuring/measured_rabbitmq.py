@@ -9,13 +9,15 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perftest.measuring.measured_broker import make_directory, taken_apart, undo_leftovers
+from perftest.metrics.names import LINK_BODIES, spelled
 from perftest.spec.cluster import Product, requests_for
+from perftest.spec.expected.slo import Objective, parse_objective
 from perftest.spec.plan import Plan
 from perftest.tell import tell
 
@@ -26,20 +28,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """The plan to measure, facts about the broker for the manifest, and the FUSE drives of a RabbitMQ that was
-    started."""
+    """The plan to measure and facts about the broker for the manifest; of a RabbitMQ that was started, its FUSE drives,
+    and the addresses of its nodes' own figures if a finding or an objective needs these."""
 
     plan: Plan
     facts: dict[str, Any]
     drives: FuseDrives | None = None
+    broker_metrics: tuple[str, ...] = ()
 
 
 @contextlib.contextmanager
 def rabbitmq(
-    plan: Plan, kept: Path | None, out: Path, layout: PlacedLayout | None, home: Path | None = None
+    plan: Plan,
+    kept: Path | None,
+    out: Path,
+    layout: PlacedLayout | None,
+    home: Path | None = None,
+    objectives: Sequence[Objective] = (),
 ) -> Iterator[Measured]:
     """The plan with the URIs of a RabbitMQ that is started in ``out``: the installed one, or that in ``home``. Any
-    other plan stays as it is. Raises RabbitMQError and DriveError."""
+    other plan stays as it is. ``objectives`` are judged beside those of the plan. Raises RabbitMQError and
+    DriveError."""
     if plan.cluster.broker is not Product.RABBITMQ or plan.uris or kept is not None:
         yield Measured(plan=plan, facts={})
         return
@@ -67,6 +76,7 @@ def rabbitmq(
             directories=real_places(placed) if placed is not None else None,
             io_threads=placed.pool_threads if placed is not None else 0,
             home=home,
+            tells_figures=LINK_BODIES in _judged(plan, objectives),
             say=tell,
         )
         broker = undo.enter_context(taken_apart(running, out))
@@ -77,4 +87,11 @@ def rabbitmq(
         facts = {"cluster": "local", **({"layout": layout.text} if layout is not None else {})}
         places = fuse_directories(placed) if placed is not None else {}
         on = FuseDrives(names, places) if places else None
-        yield Measured(plan=plan.changed(uris=broker.uris), facts=facts, drives=on)
+        uris = broker.uris
+        yield Measured(plan=plan.changed(uris=uris), facts=facts, drives=on, broker_metrics=broker.metrics)
+
+
+def _judged(plan: Plan, objectives: Sequence[Objective]) -> set[str]:
+    """The metrics of the findings and of the objectives."""
+    of_plan = [*map(parse_objective, plan.objectives)]
+    return {spelled(finding.metric) for finding in plan.findings} | {each.metric for each in (*of_plan, *objectives)}

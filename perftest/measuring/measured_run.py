@@ -49,8 +49,9 @@ def _run_plan(plan: Plan, options: Options, interrupts: Interrupts) -> Ran:
     hosts = options.faults.names if options.faults is not None else ()
     refuse_actions(plan, options.cluster, options.layout, options.actions, hosts)
     exports = Exports(options, plan)  # first: a file or port that cannot be opened must not cost the start of a cluster
+    home = options.rabbitmq_home
     with (
-        rabbitmq(plan, options.cluster, options.out, options.layout, options.rabbitmq_home) as measured,
+        rabbitmq(plan, options.cluster, options.out, options.layout, home, options.objectives) as measured,
         target(measured.plan, options.cluster, options.out, options.layout) as cluster,
     ):
         plan = on_bundled(measured.plan, cluster) if cluster is not None else measured.plan
@@ -65,6 +66,8 @@ def _run_plan(plan: Plan, options: Options, interrupts: Interrupts) -> Ran:
             if options.load_from is not None:
                 writer.describe_hosts(options.load_from.facts())
             writer.describe_broker(**broker_facts(plan, cluster), **measured.facts)
+            if measured.broker_metrics:
+                options = replace(options, broker_metrics=measured.broker_metrics)
             session = RunSession(plan, options, writer, cluster, exports, measured.drives)
             outcome = asyncio.run(session.run(interrupts))
         return Ran(writer, session, outcome, *_concluded(session, outcome))

@@ -89,7 +89,7 @@ def typed_again(uris: tuple[str, ...], cluster: Path | None) -> list[str]:
 def metrics_in_vain(product: Product) -> str:
     """Why addresses of the broker's metrics have no effect beside a broker that is started for the command."""
     if product is Product.RABBITMQ:
-        return "--broker-metrics has no effect: the RabbitMQ that is started for this command listens for clients only"
+        return "--broker-metrics has no effect: the RabbitMQ that is started here is asked when a finding needs it"
     return "--broker-metrics has no effect without -h or -H: the local cluster's figures are there anyway"
 
 
@@ -162,7 +162,7 @@ def no_layout_beside(layout: Path | None, uris: Sequence[str], cluster: Path | N
         raise CliError(LAYOUT_RULE, "--layout", LAYOUT_FIX, Exit.USAGE)
 
 
-def no_home_without(products: Iterable[Product], home: Path | None, *running: object) -> None:
+def no_home_without(products: Iterable[str], home: Path | None, *running: object) -> None:
     """Refuse ``--rabbitmq-home`` where no RabbitMQ is started. Raises CliError."""
     if home is not None and (Product.RABBITMQ not in products or any(running)):
         raise CliError(HOME_RULE, "--rabbitmq-home", HOME_FIX, Exit.USAGE)

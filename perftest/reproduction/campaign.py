@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from perftest.exits import CliError, Exit, explained
-from perftest.reproduction.experiments import Experiment
+from perftest.reproduction.experiments import Experiment, chosen
 from perftest.reproduction.schedule import EndedTrial, FindingTrial, Pair, TrialLimits, TrialUnit, fitting, units
 from perftest.results.writer import write_atomically
 from perftest.spec.units import format_duration
@@ -26,12 +26,14 @@ _VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReproductionRequest:
-    """What is to be reproduced: names of workloads or sources, brokers, layouts, and limits of the rounds."""
+    """What is to be reproduced: names of workloads or sources, brokers, layouts, and limits of the rounds.
+    ``rabbitmq_home`` is that of another RabbitMQ than the installed one."""
 
     names: tuple[str, ...] = ()
     brokers: tuple[str, ...] = ("reference",)
     layouts: tuple[str, ...] = ("all",)
     limits: TrialLimits = field(default_factory=TrialLimits)
+    rabbitmq_home: str = ""
 
 
 Measure = Callable[[FindingTrial, Path], EndedTrial]
@@ -39,19 +41,25 @@ Measure = Callable[[FindingTrial, Path], EndedTrial]
 
 
 class Campaign:
-    """A reproduction in a directory."""
+    """A reproduction in a directory. ``measured_now`` are its experiments that go on; all of them without any."""
 
     def __init__(
-        self, place: Path, asked: ReproductionRequest, experiments: Sequence[Experiment], ended: Sequence[EndedTrial]
+        self,
+        place: Path,
+        asked: ReproductionRequest,
+        experiments: Sequence[Experiment],
+        ended: Sequence[EndedTrial],
+        measured_now: Sequence[Experiment] = (),
     ) -> None:
         self.place = place
         self.asked = asked
         self.experiments = experiments
         self.ended = [*ended]
+        self._measured_now = measured_now or experiments
 
     def left(self, is_decided: Callable[[Pair], bool]) -> list[TrialUnit]:
         """The units that are left, in their order."""
-        return units(self.experiments, self.asked.brokers, self.asked.limits, self.ended, is_decided)
+        return units(self._measured_now, self.asked.brokers, self.asked.limits, self.ended, is_decided)
 
     def go_on(
         self,
@@ -96,6 +104,22 @@ class Campaign:
             write_atomically(self.place / STATE, json.dumps(plain, indent=1, ensure_ascii=False) + "\n")
 
 
+def continued(place: Path, names: Sequence[str], limits: Mapping[str, int]) -> Campaign:
+    """The reproduction in a directory. Of its workloads the named ones go on, or all without names; ``limits`` replace
+    those of its rounds. Raises CliError and SpecError."""
+    asked, ended = read(place)
+    changed = replace(asked.limits, **limits)
+    changed = replace(changed, rounds_max=max(changed.rounds, changed.rounds_max))
+    experiments = chosen(asked.names, asked.layouts)
+    now = chosen(names, asked.layouts) if names else experiments
+    foreign = next((each.name for each in now if each not in experiments), None)
+    if foreign is not None:
+        what = f"the reproduction in {place} has no {foreign}"
+        fix = f"name some of {', '.join(asked.names)}" if asked.names else "name a bundled workload"
+        raise CliError(what, "--resume", fix, Exit.USAGE)
+    return Campaign(place, replace(asked, limits=changed), experiments, ended, now)
+
+
 def read(place: Path) -> tuple[ReproductionRequest, list[EndedTrial]]:
     """What a reproduction was asked for, and its trials. Raises CliError."""
     try:
@@ -112,4 +136,5 @@ def read(place: Path) -> tuple[ReproductionRequest, list[EndedTrial]]:
 
 def _asked(plain: dict[str, Any]) -> ReproductionRequest:
     several = {name: tuple(map(str, plain[name])) for name in ("names", "brokers", "layouts")}
-    return ReproductionRequest(**several, limits=TrialLimits(**plain["limits"]))
+    home = str(plain.get("rabbitmq_home", ""))
+    return ReproductionRequest(**several, limits=TrialLimits(**plain["limits"]), rabbitmq_home=home)

@@ -12,7 +12,7 @@ from typing import Final
 
 from perftest.exits import Exit
 from perftest.reproduction.experiments import Experiment
-from perftest.reproduction.schedule import SIMULATED, EndedTrial, FindingTrial
+from perftest.reproduction.schedule import RABBITMQ, SIMULATED, EndedTrial, FindingTrial
 from perftest.results.schema import MANIFEST, RESULT
 
 WARMUP_S: Final = 2.0
@@ -28,19 +28,21 @@ Run = Callable[[Sequence[str], Path], int]
 """Runs a command with its output in a file, and returns the exit code."""
 
 
-def words_of(trial: FindingTrial, experiment: Experiment, step_s: float, out: Path) -> list[str]:
-    """The words of the command behind ``perftest``."""
+def words_of(trial: FindingTrial, experiment: Experiment, step_s: float, out: Path, home: str = "") -> list[str]:
+    """The words of the command behind ``perftest``. ``home`` is that of another RabbitMQ than the installed one."""
     name = experiment.name
     layout = ["--layout", trial.layout] if trial.layout else []
     if trial.broker.startswith(SIMULATED):
-        times = ["--steady", f"{step_s - WARMUP_S:g}s", "--warmup", f"{WARMUP_S:g}s", "--jobs", "1"]
+        steps = ["--steady", f"{step_s - WARMUP_S:g}s", "--warmup", f"{WARMUP_S:g}s"]
+        times = [*(["--quick"] if experiment.is_timed else steps), "--jobs", "1"]
         machines = ["--hosts", "each", "--cores", str(CORES), "--seed", str(trial.round)]
         kind = trial.broker.removeprefix(SIMULATED).lstrip("-")
         broker = ["--broker", kind] if kind else []
         return ["simulate", name, *broker, *layout, *machines, *times, "--out", str(out)]
     drives = ["--drives", "fuse"] if trial.layout and trial.broker != "reference" else []
     times = ["--quick"] if experiment.is_timed else _times(step_s)
-    how = ["--broker", trial.broker, *layout, *drives, *times]
+    at = ["--rabbitmq-home", home] if home and trial.broker == RABBITMQ else []
+    how = ["--broker", trial.broker, *at, *layout, *drives, *times]
     return ["sweep", name, *how, "--out", str(out), "--no-report", "--ui", "none", "--yes"]
 
 
@@ -49,11 +51,13 @@ def _times(step_s: float) -> list[str]:
     return [word for name, length_s in steps.items() for word in ("--set", f"step.{name}={length_s:g}s")]
 
 
-def measured(trial: FindingTrial, place: Path, experiment: Experiment, step_s: float, run: Run) -> EndedTrial:
+def measured(
+    trial: FindingTrial, place: Path, experiment: Experiment, step_s: float, run: Run, home: str = ""
+) -> EndedTrial:
     """Run the command of a trial, and find its run. Raises KeyboardInterrupt if the command was interrupted."""
     place.mkdir(parents=True, exist_ok=True)
     log = place / LOG
-    code = run(words_of(trial, experiment, step_s, place), log)
+    code = run(words_of(trial, experiment, step_s, place, home), log)
     if code == Exit.INTERRUPTED:
         raise KeyboardInterrupt
     if code == Exit.USAGE:

@@ -14,7 +14,8 @@ from typing import Final
 
 from perftest.reproduction.experiments import Experiment
 
-START_S: Final = {"reference": 6.0, "rabbitmq": 30.0}
+RABBITMQ: Final = "rabbitmq"
+START_S: Final = {"reference": 6.0, RABBITMQ: 30.0}
 """Time that a cluster takes to start and to stop, by broker."""
 SIMULATED: Final = "simulated"
 SIMULATED_COST: Final = {SIMULATED: 4.0}

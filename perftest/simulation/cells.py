@@ -21,6 +21,7 @@ from perftest.results.trust import Check
 from perftest.simulation.calibration import Calibration
 from perftest.simulation.simulated_run import StepLimits, shortened, simulate
 from perftest.simulation.simulated_world import Setup
+from perftest.spec.expected.slo import Verdict
 from perftest.spec.plan import Plan
 
 
@@ -48,6 +49,8 @@ class CellResult:
     virtual_s: float
     recoveries: list[Mapping[str, Any]]
     """How the load recovered from each action of the timeline."""
+    verdicts: list[Verdict]
+    """On the objectives of the workload."""
 
 
 SATURATED: Final = 3.0
@@ -85,6 +88,7 @@ def run_cell(cell: Cell) -> CellResult:
         took_s=time.monotonic() - began,
         virtual_s=writer.manifest["simulated"]["virtual_s"],
         recoveries=list(writer.recoveries),
+        verdicts=list(writer.verdicts),
     )
 
 

@@ -24,6 +24,7 @@ from perftest.simulation.rabbitmq_nodes import VERSION
 from perftest.simulation.simulated_world import Setup, Simulation, on_simulated
 from perftest.simulation.virtual_generator import EPOCH_NS
 from perftest.spec.codec import plan_digest
+from perftest.spec.expected.slo import parse_objective
 from perftest.spec.plan import Group, Plan, Step
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ def simulate(
     writer = RunWriter(root, ready, ["perftest", "simulate", plan.name], identity=identity, clock=lambda: EPOCH_NS)
     try:
         with writer.recording():
+            writer.objectives = tuple(map(parse_objective, plan.objectives))
             writer.manifest["simulated"] = _facts(plan, shorter, setup, calibration)
             placed = {"layout": setup.placement.layout} if setup.placement.layout else {}
             writer.describe_broker(cluster="simulated", durability=DURABILITY, **placed)
@@ -128,7 +130,8 @@ def _conclude(writer: RunWriter, outcome: RunOutcome, simulation: Simulation) ->
     writer.describe_broker(**{name: value for name, value in asdict(outcome.broker).items() if value})
     reason = simulation.cluster.failure or (outcome.error.what if outcome.error else outcome.state)
     writer.finish(outcome.state, reason)
-    code = exit_code(outcome.state, writer.ledger_record, writer.trust)
+    missed = not all(verdict.met for verdict in writer.verdicts)
+    code = exit_code(outcome.state, writer.ledger_record, writer.trust, missed=missed)
     writer.end(outcome.state, reason, int(code))
     return code
 

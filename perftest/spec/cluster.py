@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pydantic_core import CoreSchema
 
 NODES: Final = (1, 3, 5, 7, 9)
-_RABBITMQ_NODES: Final = (1, 3)
+_RABBITMQ_NODES: Final = (1, 3, 5)
 LayoutOf = str | dict[str, Any]
 """A layout of drives: the path of its file or the name of a bundled layout, or the content of such a file."""
 
@@ -41,7 +41,7 @@ class ClusterSpec:
     """The cluster that is started on this machine if no broker is named."""
 
     broker: Annotated[Product, Key("broker to start: the bundled one, or an installed RabbitMQ")] = Product.REFERENCE
-    nodes: Annotated[Count, Key("number of nodes: 1, 3, 5, 7 or 9; 1 or 3 of rabbitmq")] = 3
+    nodes: Annotated[Count, Key("number of nodes: 1, 3, 5, 7 or 9; 1, 3 or 5 of rabbitmq")] = 3
     layout: Annotated[
         LayoutOf, OfLayout(), Key("a layout file, named from the folder of this file, a bundled layout, or a layout")
     ] = ""
@@ -78,7 +78,9 @@ def faults(cluster: ClusterSpec) -> Iterator[ClusterFault]:
         )
     elif cluster.broker is Product.RABBITMQ and cluster.nodes not in _RABBITMQ_NODES:
         rule = f"a RabbitMQ of {cluster.nodes} nodes is not started on one machine"
-        yield ClusterFault("nodes", cluster.nodes, rule, "use 1 or 3, or start RabbitMQ yourself and name it with -h")
+        yield ClusterFault(
+            "nodes", cluster.nodes, rule, "use 1, 3 or 5, or start RabbitMQ yourself and name it with -h"
+        )
     if cluster.settings and cluster.broker is Product.RABBITMQ:
         rule = "limits are those of reference nodes, and RabbitMQ has others"
         yield ClusterFault("settings", None, rule, "leave out settings, or broker: rabbitmq")

@@ -104,6 +104,18 @@ def test_an_address_where_nobody_listens_ends_no_run(rabbit: Watched, tmp_path: 
     assert "1 loss of the broker's own figures" in done.stdout
 
 
+@pytest.mark.rabbitmq
+def test_a_finding_about_the_nodes_traffic_is_judged_of_a_rabbitmq_that_was_started(tmp_path: Path) -> None:
+    """A leader sends each message to two followers; its own clients cost nothing."""
+    command = [sys.executable, "-m", "perftest", "sweep", "locality/quorum_leader", "--broker", "rabbitmq", "--quick"]
+    command += ["--no-report", "--ui", "none", "--yes", "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    (path,) = tmp_path.glob("*/result.json")
+    (row,) = json.loads(path.read_text())["steps"]
+    assert 1.9 <= row["link_bodies"] <= 2.3
+
+
 async def first_answer(url: str, key: str = "node") -> list[dict[str, Any]]:
     """The first records with that key. A node opens its metrics port when it is ready for the rest."""
     metrics = BrokerMetrics([url], lambda event: None)

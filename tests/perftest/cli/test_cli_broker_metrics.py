@@ -222,6 +222,17 @@ def test_the_bundled_brokers_own_metrics_are_read() -> None:
     assert [queue["name"] for queue in record["queues"]] == ["b", "a"]
 
 
+def test_rabbitmqs_octets_to_its_peers_are_the_links_of_the_record() -> None:
+    """A command of the operator is a peer, too, but no node."""
+    answer = (
+        'erlang_vm_dist_send_bytes{peer="rabbit@b"} 4100\nerlang_vm_dist_send_bytes{peer="rabbit@c"} 7\n'
+        'erlang_vm_dist_send_bytes{peer="rabbitmqcli-12-rabbit@a"} 99\nerlang_vm_dist_recv_bytes{peer="rabbit@b"} 5\n'
+    )
+    record = broker_answers.of_text(answer, "h:1")
+    assert record is not None
+    assert record["links"] == {"rabbit@b": {"distribution": 4100}, "rabbit@c": {"distribution": 7}}
+
+
 def test_samples_go_into_the_run_directory_and_to_the_screen() -> None:
     """In the same records as those of the bundled cluster; that CPU is user time only is on record, too."""
     written: list[dict[str, Any]] = []
@@ -269,8 +280,8 @@ def test_no_password_of_an_address_is_kept() -> None:
     [
         (("run", "-z", "1"), "the local cluster's figures are there anyway"),
         (("sweep", "--vary", "in_flight=1,2"), "the local cluster's figures are there anyway"),
-        (("run", "-z", "1", "--broker", "rabbitmq"), "the RabbitMQ that is started for this command listens for"),
-        (("sweep", "--vary", "in_flight=1,2", "--broker", "rabbitmq"), "the RabbitMQ that is started for this command"),
+        (("run", "-z", "1", "--broker", "rabbitmq"), "the RabbitMQ that is started here is asked"),
+        (("sweep", "--vary", "in_flight=1,2", "--broker", "rabbitmq"), "the RabbitMQ that is started here is asked"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

@@ -50,7 +50,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     @contextlib.contextmanager
     def running(parent: Path, nodes: int, **given: Any) -> Iterator[Any]:
         found.append({"parent": parent, "nodes": nodes, **given})
-        yield SimpleNamespace(uris=("amqp://127.0.0.1:1",))
+        metrics = ("http://127.0.0.1:2/metrics",) if given["tells_figures"] else ()
+        yield SimpleNamespace(uris=("amqp://127.0.0.1:1",), metrics=metrics)
 
     monkeypatch.setattr(rabbitmq_cluster, "running", running)
     monkeypatch.setattr(rabbitmq_cluster, "is_installed", lambda: True)
@@ -115,7 +116,7 @@ def test_what_only_the_bundled_broker_can_have_is_refused_at_once(
         ),
         ("cluster: {settings: {wal_file_bytes: 16000000}}", ("--broker", "rabbitmq"), "limits are those of reference"),
         ("cluster: {broker: rabit}", (), "broker"),
-        ("cluster: {broker: rabbitmq, nodes: 5}", (), "a RabbitMQ of 5 nodes is not started on one machine"),
+        ("cluster: {broker: rabbitmq, nodes: 7}", (), "a RabbitMQ of 7 nodes is not started on one machine"),
         ("cluster: {nodes: 9}", ("--broker", "rabbitmq"), "a RabbitMQ of 9 nodes is not started on one machine"),
         ("timeline: [{at: 1s, do: kill, node: leader}]", ("--broker", "rabbitmq"), "this run starts RabbitMQ"),
     ],
@@ -161,6 +162,24 @@ def test_rabbitmq_gets_the_places_and_the_threads_of_the_layout(
         "wal": tmp_path / "fast" / "{node}",
     }  # fmt: skip
     assert measured.facts["layout"].endswith(f"io pool:{threads}") and measured.facts["cluster"] == "local"
+
+
+@pytest.mark.parametrize(
+    ("judged", "asked"),
+    [
+        ("", ()),
+        ("slo: [confirm.p99<1s]\n", ()),
+        ("slo: [link_bodies<3]\n", ("http://127.0.0.1:2/metrics",)),
+        ("findings: [{trend: level, metric: link_bodies, at_most: 3, says: two}]\n", ("http://127.0.0.1:2/metrics",)),
+    ],
+)
+def test_rabbitmq_tells_its_figures_only_if_a_verdict_needs_them(
+    tmp_path: Path, started: list[dict[str, Any]], judged: str, asked: tuple[str, ...]
+) -> None:
+    """Its answers cost CPU time that every other run would miss."""
+    plan = plan_with(f"cluster: {{broker: rabbitmq}}\n{judged}")
+    with rabbitmq(plan, None, tmp_path / "runs", None) as measured:
+        assert measured.broker_metrics == asked
 
 
 def test_a_timeline_beside_rabbitmq_acts_on_fuse_drives_only() -> None:

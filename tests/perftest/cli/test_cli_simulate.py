@@ -136,6 +136,14 @@ def test_actions_that_cannot_be_are_refused_before_the_start(call: Call, tmp_pat
     assert code == 2 and "no modelled drive 'd9'" in err and "use one of main" in err
 
 
+@pytest.mark.parametrize(("slo", "expected"), [("confirm.p99<1s", 0), ("confirm.p99<1us", 4)])
+def test_objectives_are_judged_as_those_of_a_sweep(call: Call, tmp_path: Path, slo: str, expected: int) -> None:
+    code, said, err = call("simulate", *ONE, "--set", f"slo=[{slo}]", "--out", str(tmp_path), "--json")
+    assert code == expected, (said, err)
+    (objective,) = json.loads(said)["objectives"]
+    assert objective["slo"] == slo and objective["met"] is (expected == 0)
+
+
 def test_a_simulation_that_was_made_before_is_not_made_again(call: Call, tmp_path: Path) -> None:
     """The files would be the same; a second directory of the same name cannot be."""
     rows_of(call, tmp_path, *ONE)

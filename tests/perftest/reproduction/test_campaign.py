@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from perftest.cli.main import call
 from perftest.exits import CliError, Exit
-from perftest.reproduction.campaign import STATE, Campaign, ReproductionRequest, read
+from perftest.reproduction.campaign import STATE, Campaign, ReproductionRequest, continued, read
 from perftest.reproduction.commands import measured, words_of
 from perftest.reproduction.experiments import chosen
 from perftest.reproduction.schedule import EndedTrial, FindingTrial, TrialLimits
@@ -73,6 +74,32 @@ def test_an_interrupted_reproduction_goes_on_where_it_was(tmp_path: Path) -> Non
     assert len(again.runs((NAME, "reference"))) == REQUEST.limits.rounds_max
 
 
+def test_a_named_workload_goes_on_alone_and_with_more_rounds(tmp_path: Path) -> None:
+    request = ReproductionRequest(names=("locality",), limits=TrialLimits(rounds=1, rounds_max=1))
+    Campaign(tmp_path, request, chosen(request.names, request.layouts), []).save()
+    name = "locality/quorum_local"
+    again = continued(tmp_path, (name,), {"rounds": 2})
+    assert {unit.pair for unit in again.left(never)} == {(name, "reference")} and len(again.left(never)) == 2
+    assert len(again.experiments) == 5, "the page has all of them"
+    with pytest.raises(CliError, match=r"has no flow_control/confirms"):
+        continued(tmp_path, (NAME,), {})
+
+
+def test_what_was_measured_cannot_be_changed_by_going_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    campaign(tmp_path).save()
+    assert call(["reproduce", "--resume", str(tmp_path), "--step", "3s", "--broker", "rabbitmq"]) == 2
+    assert "leave out --broker, --step" in capsys.readouterr().err
+
+
+def test_another_rabbitmq_is_for_rabbitmq(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["reproduce", "locality", "--out", str(tmp_path), "--rabbitmq-home", str(tmp_path), "--dry-run"]
+    assert call(words) == 2 and "add --broker rabbitmq" in capsys.readouterr().err
+    assert call([*words, "--broker", "rabbitmq"]) == 0
+    request = ReproductionRequest(names=(NAME,), rabbitmq_home="/opt/rabbitmq")
+    Campaign(tmp_path, request, chosen(request.names, request.layouts), []).save()
+    assert read(tmp_path)[0] == request
+
+
 @pytest.mark.parametrize("text", ["", "[]", '{"schema": 99}', '{"schema": 1, "asked": {}, "cells": []}'])
 def test_a_damaged_state_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / STATE).write_text(text)
@@ -88,6 +115,9 @@ def test_a_trial_is_a_command_for_its_broker(tmp_path: Path) -> None:
     assert "--layout" not in words
     words = " ".join(words_of(ON_DRIVES, on_drives, 12, tmp_path))
     assert "--broker rabbitmq --layout disks/one_hdd --drives fuse" in words
+    assert "--rabbitmq-home" not in " ".join(words_of(TRIAL, confirms, 12, tmp_path, "/opt/rabbitmq"))
+    words = " ".join(words_of(ON_DRIVES, on_drives, 12, tmp_path, "/opt/rabbitmq"))
+    assert "--broker rabbitmq --rabbitmq-home /opt/rabbitmq --layout" in words
     simulated = FindingTrial("disks/pure_one_queue", "simulated", "disks/one_hdd", 3)
     words = " ".join(words_of(simulated, on_drives, 12, tmp_path))
     assert words.startswith("simulate disks/pure_one_queue --layout disks/one_hdd") and "--seed 3 --steady 10s" in words
