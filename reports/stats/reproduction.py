@@ -1,11 +1,16 @@
 """Whether a run reproduces the findings of its source: the judge for terminal and page.
 
 The steps of one round shared the state of the machine in that round, so each round gives one ratio of two steps, and
-:mod:`reports.stats.contrasts` has the interval of the ratio, from several rounds or from the intervals of one. All
-claims of one finding that decide hold together with 95 % confidence. A claim is reproduced if the whole interval of its
-ratio lies within the bounds of the claim, not reproduced if the whole interval lies outside, and anything else is not
-enough data. If something did not happen that the finding needs, the finding was not tried. A guard takes part only if
-it contradicts. Figures that are counted, and not timed, are known to 2 % from one round.
+:mod:`reports.stats.contrasts` has the interval of the ratio, from several rounds or from the intervals of one. A claim
+is reproduced if the whole interval of its ratio lies within the bounds of the claim, not reproduced if the whole
+interval lies outside, and anything else is not enough data. Either verdict on a finding is wrong at most one time in
+twenty (:data:`ERROR`). All claims must hold for *reproduced*, so each is tested alone: an intersection-union test
+(R. L. Berger, "Multiparameter hypothesis testing and acceptance sampling", Technometrics 24, 1982), for two bounds the
+two one-sided tests of D. J. Schuirmann (1987). One claim is enough for *not reproduced*, so these intervals hold
+together.
+
+If something did not happen that the finding needs, the finding was not tried. A guard takes part only if it
+contradicts. Figures that are counted, and not timed, are known to 2 % from one round.
 """
 
 from __future__ import annotations
@@ -16,14 +21,17 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from statistics import fmean
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from perftest.metrics.figures import three_figures
 from perftest.results.claims import Claim, Finding, Row, Runs, claims_of, findings_of, labels_of, layout_title
 from reports.stats.confidence import each_of
 from reports.stats.contrasts import half_width
 
-CONFIDENCE: Final = 0.95
+ERROR: Final = 0.05
+"""Probability of a wrong verdict, at most."""
+CONFIDENCE: Final = 1 - 2 * ERROR
+"""Of the interval of one ratio: the truth lies beyond either end with the probability ERROR."""
 COUNTED: Final = 1.02
 """Factor to which one round knows counted figures, such as octets per message: only the samples at the ends of a step
 vary."""
@@ -235,21 +243,15 @@ def _overall(outcomes: Sequence[ReproductionOutcome]) -> ReproductionOutcome:
 
 
 def _finding(finding: Finding, claims: Sequence[Claim]) -> JudgedFinding:
-    deciding, guards = ([each for each in claims if each.is_guard is guard] for guard in (False, True))
-    judged = _judged(deciding)
-    against = [each for each in _judged(guards) if each.outcome is ReproductionOutcome.NOT_REPRODUCED]
-    found = sorted((*judged, *against), key=lambda each: _GRAVITY.index(each.outcome))
+    judged = [_claim(claim, each_of(CONFIDENCE, len(claims))) for claim in claims]
+    told = [each for each in judged if not each.claim.is_guard or each.outcome is ReproductionOutcome.NOT_REPRODUCED]
+    found = sorted(told, key=lambda each: _GRAVITY.index(each.outcome))
     outcome = found[0].outcome if found else ReproductionOutcome.NOT_ENOUGH_DATA
     return JudgedFinding(finding=finding, claims=tuple(found), outcome=outcome)
 
 
-def _judged(claims: Sequence[Claim]) -> list[JudgedClaim]:
-    """The verdicts on claims that hold together."""
-    confidence = each_of(CONFIDENCE, len(claims))
-    return [_claim(claim, confidence) for claim in claims]
-
-
-def _claim(claim: Claim, confidence: float) -> JudgedClaim:
+def _claim(claim: Claim, together: float) -> JudgedClaim:
+    """The verdict on a claim. ``together``: confidence that its interval needs so that those of all claims hold."""
     if claim.untried:
         return JudgedClaim(claim=claim, outcome=ReproductionOutcome.NOT_TRIED)
     zeros = [sum(not value for value in side) for side in (claim.base, claim.candidate)]
@@ -257,34 +259,42 @@ def _claim(claim: Claim, confidence: float) -> JudgedClaim:
         doubt = claim.doubt or "the first figure is 0"
         unknown = replace(claim, base=(), candidate=(), doubt=doubt)
         return JudgedClaim(claim=unknown, outcome=ReproductionOutcome.NOT_ENOUGH_DATA)
-    ratio, low, high = _interval(claim, confidence)
     some = zeros[0] or 0 < zeros[1] < len(claim.candidate)
-    outcome = ReproductionOutcome.NOT_ENOUGH_DATA
-    if not claim.doubt and not some:
-        is_above = claim.least <= low or (claim.is_linear and not claim.least)
-        inside, outside = is_above and high <= claim.most, high < claim.least or low > claim.most
-        outcome = (
-            ReproductionOutcome.REPRODUCED if inside else ReproductionOutcome.NOT_REPRODUCED if outside else outcome
-        )
-    return JudgedClaim(claim=claim, ratio=ratio, low=low, high=high, outcome=outcome)
+    wide, narrow = _interval(claim, together), _interval(claim, CONFIDENCE)
+    if claim.doubt or some:
+        return JudgedClaim(claim=claim, **narrow._asdict(), outcome=ReproductionOutcome.NOT_ENOUGH_DATA)
+    if wide.high < claim.least or wide.low > claim.most:
+        return JudgedClaim(claim=claim, **wide._asdict(), outcome=ReproductionOutcome.NOT_REPRODUCED)
+    is_above = claim.least <= narrow.low or (claim.is_linear and not claim.least)
+    is_inside = is_above and narrow.high <= claim.most
+    outcome = ReproductionOutcome.REPRODUCED if is_inside else ReproductionOutcome.NOT_ENOUGH_DATA
+    return JudgedClaim(claim=claim, **narrow._asdict(), outcome=outcome)
 
 
-def _interval(claim: Claim, confidence: float) -> tuple[float, float, float]:
+class _Interval(NamedTuple):
+    """A ratio and its bounds."""
+
+    ratio: float
+    low: float
+    high: float
+
+
+def _interval(claim: Claim, confidence: float) -> _Interval:
     """The ratio of the second figure over the first, and its bounds; 0 if some second figure is."""
     ratios = [after / before for before, after in zip(claim.base, claim.candidate, strict=True) if before]
     steps = {step: [math.log(value) for value in values] for step, values in claim.steps.items()}
     if claim.is_linear:
         half = half_width(ratios, claim.weights, steps, claim.noise, confidence)
-        return fmean(ratios), fmean(ratios) - half, fmean(ratios) + half
+        return _Interval(fmean(ratios), fmean(ratios) - half, fmean(ratios) + half)
     if not all(ratios):
-        return 0.0, 0.0, 0.0
+        return _Interval(0.0, 0.0, 0.0)
     logs = [math.log(ratio) for ratio in ratios]
     centre = math.exp(fmean(logs))
     if claim.is_counted and len(logs) == 1:
-        return centre, centre / COUNTED, centre * COUNTED
+        return _Interval(centre, centre / COUNTED, centre * COUNTED)
     half = half_width(logs, claim.weights, steps, claim.noise, confidence)
     factor = math.exp(half) if half < _LOG_MAX else math.inf
-    return centre, centre / factor, centre * factor
+    return _Interval(centre, centre / factor, centre * factor)
 
 
 _LOG_MAX: Final = 700.0

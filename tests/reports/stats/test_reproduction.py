@@ -201,14 +201,23 @@ def test_bounds_of_two_steps_are_the_intervals_of_compare() -> None:
     assert (claim.low, claim.high) == pytest.approx((1 + expected.low, 1 + expected.high))
 
 
-def test_claims_of_one_finding_share_its_confidence() -> None:
+@pytest.mark.parametrize("rates", [(100, 100, 100), (100, 150, 150)], ids=["undecided", "contradicted"])
+def test_only_what_contradicts_shares_the_confidence_of_its_finding(rates: Sequence[float]) -> None:
+    """One claim of three is enough against a finding, and all three must hold for it."""
     source = random.Random(8)
-    measured = [[row(label, source.uniform(100, 200)) for label in STEPS] for _ in range(5)]
+    measured = [
+        [row(label, rate * source.uniform(0.95, 1.15)) for label, rate in zip(STEPS, rates, strict=False)]
+        for _ in range(5)
+    ]
     of_one, of_three = (judge(plan(finding("flat", *steps)), measured) for steps in ((1, 2), (1, 2, 3)))
     assert of_one is not None and of_three is not None and len(of_three.findings[0].claims) == 3
     (alone,) = of_one.findings[0].claims
     shared = next(each for each in of_three.findings[0].claims if each.claim.text == alone.claim.text)
-    assert shared.low < alone.low < alone.ratio < alone.high < shared.high
+    assert alone.outcome is shared.outcome is (NO if rates[1] > 100 else UNKNOWN)
+    if shared.outcome is NO:
+        assert shared.low < alone.low < alone.ratio < alone.high < shared.high
+    else:
+        assert (shared.low, shared.high) == (alone.low, alone.high)
 
 
 def test_a_round_on_a_slow_machine_spoils_no_verdict() -> None:
