@@ -77,21 +77,23 @@ def write_rows(brokers: Sequence[Row]) -> list[Row]:
 
 def _of_purposes(sample: Row) -> Iterator[Row]:
     metrics = json.loads(sample["metrics"])
+    place = {name: sample[name] for name in ("node", "pid", "t_ns", "t_s", "length_s")}
     for purpose, (octets, syncs, time) in PURPOSES.items():
         synced = _counted(metrics, syncs)
         if synced is not None:
             counters = {"bytes": _counted(metrics, octets), "syncs": synced, "sync_ns": _counted(metrics, (time,))}
-            yield {name: sample[name] for name in ("node", "pid", "t_ns", "t_s", "length_s")} | {
-                "purpose": purpose,
-                **counters,
-            }
+            yield {**place, "purpose": purpose, **counters}
 
 
 def _counted(metrics: Row, names: Sequence[str]) -> float | None:
     """The sum of these counters; None if the node does not keep all of them."""
-    values = [_number(metrics.get(name)) for name in names]
-    known = [value for value in values if value is not None]
-    return math.fsum(known) if known and len(known) == len(values) else None
+    total = 0.0
+    for name in names:
+        value = _number(metrics.get(name))
+        if value is None:
+            return None
+        total += value
+    return total if names else None
 
 
 def _number(value: object) -> float | None:

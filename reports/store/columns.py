@@ -77,6 +77,11 @@ class TableSpec:
         """The Arrow schema, column by column."""
         return pa.schema([pa.field(c.name, ARROW_TYPES[c.type], c.nullable) for c in self.columns])
 
+    @cached_property
+    def empty(self) -> pa.Table:
+        """No row. Arrow makes an array for each column, so an empty table costs as much as a small one."""
+        return self.arrow.empty_table()
+
     def part(self, *names: str) -> pa.Schema:
         """The Arrow schema of some columns."""
         return pa.schema([self.arrow.field(name) for name in names])

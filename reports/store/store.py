@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as compute
+from pyarrow.dataset import Dataset
 
 from reports.errors import StoreError
 from reports.store.locations import Place, StoreLocation, location_of
@@ -29,7 +30,7 @@ from reports.store.run_tables import LeftOut
 from reports.store.schema import QUARANTINE, RUNS, TABLES, damages_of
 from reports.store.stored import DATE, LEFT_OUT, PUBLICATION, REPLACED, SIGNATURE, conformed, part_of
 from reports.store.tables import Tables
-from reports.store.transactions import REMAKE, find_table, has_tables, probe, rows_of
+from reports.store.transactions import REMAKE, dataset_of, find_table, has_tables, probe, rows_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -127,6 +128,19 @@ def arrow_table(
     :raises StoreError: as :func:`read_tables`
     """
     return _reading(place, runs, lambda chosen, location: _of_runs(location, name, chosen, columns, every=runs is None))
+
+
+def asked(place: Place, ask: Callable[[Callable[[str], Dataset]], _Read]) -> _Read:
+    """The answer of a query to the tables of a store.
+
+    :param ask: asks the table with a name, as often as the tables change meanwhile; nothing of a table is in memory
+    :raises StoreError: as :func:`read_tables`
+    """
+
+    def read(chosen: Sequence[StoredRun], location: StoreLocation) -> _Read:
+        return ask(lambda name: _counting(location, name, chosen))
+
+    return _reading(place, None, read)
 
 
 def damaged_runs(place: Place, runs: Sequence[str] | None = None) -> dict[str, list[str]]:
@@ -240,24 +254,36 @@ def _of_runs(
     table = find_table(location, name) if runs else None
     if table is None:
         return schema.empty_table()
-    replaced = {f"{run.run_id}/{each}" for run in runs for each in run.replaced.split(",") if each}
-    more = [each for each in ("run_id", PUBLICATION.name) if replaced and each not in schema.names]
-    rows = rows_of(location, table, _condition(runs, every), [*schema.names, *more])
-    if replaced:
-        keys = compute.binary_join_element_wise(rows["run_id"], rows[PUBLICATION.name], "/")
-        dead = compute.is_in(keys, pa.array(sorted(replaced), pa.string()))
-        rows = rows.filter(compute.invert(dead))
-    return conformed(rows, schema)
+    condition = _condition(runs)
+    if not every:
+        condition = _one_of(DATE.name, {run.date for run in runs}) & condition
+        condition = _one_of("run_id", {run.run_id for run in runs}) & condition
+    return conformed(rows_of(location, table, condition, schema.names), schema)
 
 
-def _condition(runs: Sequence[StoredRun], every: bool) -> Any:
-    """The rows of the publications of these runs; of other runs of these publications none."""
-    publications = sorted({run.publication for run in runs})
-    condition = compute.field(PUBLICATION.name).isin(pa.array(publications, pa.string()))
-    if every:
-        return condition
-    dates = compute.field(DATE.name).isin(pa.array(sorted({run.date for run in runs}), pa.string()))
-    return dates & compute.field("run_id").isin(pa.array([run.run_id for run in runs], pa.string())) & condition
+def _counting(location: StoreLocation, name: str, runs: Sequence[StoredRun]) -> Dataset:
+    """The rows of a table that count, if these are all runs of the store; nothing is read yet."""
+    table = find_table(location, name)
+    if table is None:
+        raise StoreError(f"the table {name} is gone", location.where, REMAKE)
+    return dataset_of(location, table).filter(_condition(runs))
+
+
+def _condition(runs: Sequence[StoredRun]) -> Any:
+    """The rows of the publications of these runs, without those of runs that a later publication replaced."""
+    condition = _one_of(PUBLICATION.name, {run.publication for run in runs})
+    replaced: dict[str, set[str]] = {}
+    for run in runs:
+        for publication in filter(None, run.replaced.split(",")):
+            replaced.setdefault(publication, set()).add(run.run_id)
+    for publication in replaced.keys() & {run.publication for run in runs}:
+        dead = (compute.field(PUBLICATION.name) == publication) & _one_of("run_id", replaced[publication])
+        condition &= ~dead
+    return condition
+
+
+def _one_of(column: str, values: set[str]) -> Any:
+    return compute.field(column).isin(pa.array(sorted(values), pa.string()))
 
 
 def _frame(table: pa.Table, order: Sequence[str]) -> pd.DataFrame:

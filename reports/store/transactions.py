@@ -20,6 +20,7 @@ from deltalake import DeltaTable, Field, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.schema import PrimitiveType
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
+from pyarrow.dataset import Dataset
 
 from reports.errors import StoreError
 from reports.store.columns import ColumnSpec, TableSpec, Type
@@ -185,9 +186,13 @@ def rows_of(location: StoreLocation, table: DeltaTable, condition: Any, columns:
 
     :raises OSError: a file cannot be read; FileNotFoundError if it is gone
     """
-    schema = STORED[table.metadata().name].arrow
-    files = table.to_pyarrow_dataset(filesystem=location.system_of(table.metadata().name), schema=schema)
-    return files.to_table(columns=list(columns), filter=condition)
+    return dataset_of(location, table).to_table(columns=list(columns), filter=condition)
+
+
+def dataset_of(location: StoreLocation, table: DeltaTable) -> Dataset:
+    """A table as it is now, with nothing read of its files yet."""
+    name = table.metadata().name
+    return table.to_pyarrow_dataset(filesystem=location.system_of(name), schema=STORED[name].arrow)
 
 
 def files_of(table: DeltaTable) -> list[dict[str, Any]]:

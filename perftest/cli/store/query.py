@@ -48,9 +48,9 @@ def query(sql: str | None, store: str, tables: bool, as_csv: bool, out: Path | N
     if not sql:
         raise CliError("no query was given", "SQL", 'write one: perftest query "SELECT name FROM runs"', Exit.USAGE)
     from reports.catalogue import query as catalogue
-    from reports.store.store import arrow_table
+    from reports.store.store import asked
 
-    answer = catalogue.run(sql, lambda name, columns: arrow_table(store, name, columns=columns))
+    answer = asked(store, lambda tables: catalogue.run(sql, tables))
     if out is not None:
         _write(answer, out)
     elif as_csv:
@@ -63,6 +63,7 @@ def _describe(name: str | None, *, as_json: bool) -> None:
     """The tables with their grain; or the columns of one table."""
     from perftest.cli.ui.table import print_table
     from reports.store.schema import TABLES
+    from reports.store.stored import DATE
 
     if name is None:
         print_table([{"table": each.name, "rows": each.grain} for each in TABLES], as_json=as_json)
@@ -79,7 +80,7 @@ def _describe(name: str | None, *, as_json: bool) -> None:
             "null": "may be null" if each.nullable else "",
             "meaning": each.doc,
         }
-        for each in found.columns
+        for each in (*found.columns, DATE)
     ]
     print_table(rows, as_json=as_json)
 

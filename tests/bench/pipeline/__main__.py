@@ -22,6 +22,7 @@ from rich.table import Table
 
 from perftest.results.provenance import host_facts, tool_facts
 from tests.bench.pipeline.fleet import damage, make_fleet
+from tests.bench.pipeline.many_rows import SLOTS
 from tests.bench.pipeline.processes import CommandError, Taken, take
 
 SMALL: Final = {"steps": (1, 4, 16, 64, 256), "steady": 4, "warmup": 1}
@@ -162,6 +163,24 @@ def fleet(bench: Bench) -> None:
         bench.note(f"query: a metric by day over {len(runs):,} runs", asked, goal="<= 1.5 s")
 
 
+def rows(bench: Bench) -> None:
+    """A table of 50 million rows of 100,000 runs, asked for all of it, for a day, and for one run."""
+    runs = max(100, int(100_000 * bench.scale))
+    store = bench.folder / "rows" / "store"
+    bench.note(f"made: {runs * SLOTS:,} rows", bench.command("-m", "tests.bench.pipeline.many_rows", store, runs))
+    octets = sum(file.stat().st_size for file in store.rglob("*.parquet"))
+    for what, condition in OF_TIMELINE.items():
+        asked = bench.command("-m", "perftest.cli", "query", "--store", store, f"{BY_STEP} {condition}")
+        bench.note(f"query: {what} of {runs * SLOTS:,} rows", asked, mib=octets >> 20)
+
+
+BY_STEP: Final = "SELECT count(*), median(e2e_p99_ns) FROM timeline JOIN runs USING (run_id)"
+OF_TIMELINE: Final = {
+    "the median of all": "",
+    "the median of a day": "WHERE timeline.date = '2026-11-15'",
+    "the median of one run": "WHERE run_id = 'run-000007'",
+}
+
 BY_DAY: Final = (
     "SELECT to_timestamp(started_ns // 1000000000)::DATE AS day, median(e2e_p99_ns) / 1e6 AS p99_ms "
     "FROM steps JOIN runs USING (run_id) GROUP BY day ORDER BY day"
@@ -174,6 +193,7 @@ BENCHES: Final[dict[str, Callable[[Bench], None]]] = {
     "merge": merge,
     "merge-many": merge_many,
     "fleet": fleet,
+    "rows": rows,
     "executors": executors,
 }
 

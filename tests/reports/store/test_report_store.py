@@ -9,6 +9,7 @@ import pyarrow.parquet as parquet
 import pytest
 from deltalake import DeltaTable
 
+from reports.catalogue import query
 from reports.errors import RunChoiceError, StoreError
 from reports.store import part_files, publication, schema, store, stored, transactions
 from reports.store.columns import Type
@@ -39,6 +40,8 @@ def test_a_run_that_is_replaced_again_and_again_counts_once(tmp_path: Path, monk
     assert lost(tmp_path) == {"a": 3, **{f"beside-{value}": 9 for value in range(4)}}
     assert lost(tmp_path, ["a"]) == {"a": 3}
     assert len(store.read_tables(tmp_path).runs) == 5
+    answer = store.asked(tmp_path, lambda tables: query.run("SELECT sum(lost) AS n FROM ledger", tables))
+    assert answer.to_pylist() == [{"n": 3 + 4 * 9}]
 
 
 def test_former_rows_of_a_run_are_removed_for_readers_that_do_not_join(tmp_path: Path) -> None:
