@@ -38,6 +38,7 @@ confirm of its message.
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -218,6 +219,15 @@ class ServerConnection:
         elif self.state.heartbeat_s and self.phase is Phase.RUNNING:
             self._tick_heartbeat(now_s, self.state.heartbeat_s)
         return self._take_events()
+
+    @property
+    def due_s(self) -> float:
+        """When the next tick has something to do if no octets come and none go."""
+        heartbeat_s = self.state.heartbeat_s
+        due = [] if self._give_up_s is None else [self._give_up_s]
+        if heartbeat_s:
+            due += [self._spoke_s + heartbeat_s / 2, self._heard_s + _HEARTBEATS_MISSED * heartbeat_s]
+        return min(due, default=math.inf)
 
     def not_reading(self, now_s: float) -> None:
         """Nobody reads the socket for now. The client's heartbeats are not heard, so its silence does not count."""

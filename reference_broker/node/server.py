@@ -211,8 +211,7 @@ class RunningNode:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK_S)
-            for connection in list(self.shard.clients.connections):
-                connection.tick()
+            self.shard.tick_clients()
 
     async def _watch_alarms(self) -> None:
         while True:

@@ -328,6 +328,11 @@ class Shard:
 
     # node.hosting
 
+    def tick_clients(self) -> None:
+        """Heartbeats and time-outs of clients, every half second."""
+        calm = not (self.alarms.reason or self.hosting.census.leaderless) and len(self.nodes.up) == len(self.nodes.all)
+        self.clients.tick(self._loop.time(), calm=calm)
+
     def queue_gone(self, record: QueueRecord) -> None:
         """A queue was deleted: tell every connection."""
         self._observer.queue_gone(record)

@@ -258,8 +258,7 @@ class SimNode:
             await asyncio.sleep(_TICK_S)
             if self.shard is not None:
                 self.shard.watch.look()
-                for connection in list(self.shard.clients.connections):
-                    connection.tick()
+                self.shard.tick_clients()
 
     def failed(self, error: str) -> None:
         """The shard gives up. Only an error of the drive may make it do so."""

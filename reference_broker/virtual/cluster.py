@@ -198,8 +198,7 @@ class VirtualNode:
     async def _tick(self, shard: Shard) -> None:
         while True:
             await asyncio.sleep(_TICK_S)
-            for connection in list(shard.clients.connections):
-                connection.tick()
+            shard.tick_clients()
 
     def _failed(self, error: str) -> None:
         """The node cannot go on: its process ends, once the world has the turn."""

@@ -40,6 +40,8 @@ log = logging.getLogger(__name__)
 
 TICK_S: Final = 0.5
 """The time between two ticks of a connection."""
+_REST_S: Final = 5.0
+"""Longest rest of a connection that waits for nothing."""
 LINGER_TICKS: Final = 4
 """Ticks that a client may take to close its socket after its close-ok."""
 _ELSEWHERE_MS: Final = 2500
@@ -86,6 +88,8 @@ class ClientConnection(asyncio.Protocol):
         """The auto-delete queues that its channels have left, since the connection is closing."""
         self._transport: asyncio.Transport | None = None
         self._is_over = False
+        self.rests_until_s = 0.0
+        """The connection waits for nothing but its client, so it needs no tick before that time (of the loop)."""
         self._ticks_lingered = self._ticks_kept = 0
         self._is_handling = False
         """Events are being handled; the core reads on afterwards."""
@@ -116,6 +120,7 @@ class ClientConnection(asyncio.Protocol):
         """Handle octets. A defect of the broker closes this connection, not the node."""
         node = self._node
         self.read_ns = node.now_ns()
+        self.rests_until_s = 0.0
         clients = node.clients
         clients.octets_come += len(data)
         if clients.octets_come > node.limits.memory_bytes_max // _MEMORY_PARTS or self.read_ns > clients.look_again_ns:
@@ -175,6 +180,8 @@ class ClientConnection(asyncio.Protocol):
         self._give_back_memory()
         if self._is_busy:
             self.flush()
+        elif not any(channel.answers.awaited for channel in self.channels.values()):
+            self.rests_until_s = min(self.core.due_s, self._loop.time() + _REST_S)
 
     @property
     def _is_busy(self) -> bool:
@@ -231,6 +238,7 @@ class ClientConnection(asyncio.Protocol):
     def close(self, text: str) -> None:
         """Tell the client that the node stops."""
         self._ticks_lingered = LINGER_TICKS
+        self.rests_until_s = 0.0
         self.handle(self.core.connection_error(ReplyCode.CONNECTION_FORCED, text))
         self.flush()
 
@@ -242,6 +250,7 @@ class ClientConnection(asyncio.Protocol):
 
     def queue_lost(self, record: QueueRecord) -> None:
         """Tell the channels that the node of a queue is out of reach."""
+        self.rests_until_s = 0.0
         for channel in [channel for channel in self.channels.values() if channel.uses(record.group)]:
             channel.queue_lost(record)
 

@@ -23,6 +23,8 @@ class NodeConnection(Protocol):
     user: str
     """The user who opened a virtual host; empty before that."""
     vhost: str
+    rests_until_s: float
+    """When it needs a tick again, by the clock of the loop."""
 
     @property
     def channel_count(self) -> int:
@@ -143,6 +145,13 @@ class LocalClients:
         """Users may do other things than before."""
         for connection in list(self.connections):
             connection.access_changed()
+
+    def tick(self, now_s: float, *, calm: bool) -> None:
+        """Half a second has passed. While the node is ``calm`` (no alarm, every leader known, every node up),
+        connections that wait for nothing rest."""
+        for connection in list(self.connections):
+            if connection.rests_until_s <= now_s or not calm:
+                connection.tick()
 
     def new_channel(self, channel: LocalChannel, number: int) -> ChannelId:
         """A new identity for a channel of AMQP's channel number ``number``."""
