@@ -25,6 +25,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 from reference_broker.checksum import crc32
+from reference_broker.idle import NOTHING
 from reference_broker.node.ports import ProposingPorts, Runner
 from reference_broker.node.replication.pipeline import ANY, Pipeline
 from reference_broker.node.replication.proposals import Proposal, Segment, read_proposal, seal
@@ -169,7 +170,7 @@ class Batcher:
         self._round_ends = LogIndex(0)
         """The entry that this group has in the round under way; 0 if it has none."""
         self._small = node.limits.small_message_bytes
-        self._sizes: deque[tuple[LogIndex, int]] = deque()
+        self._sizes: deque[tuple[LogIndex, int]] = NOTHING
         """The entries that this leader has made and that are not committed: their indexes and octets."""
         self._expects_settle = False
         """A consumer with a small prefetch settles quickly, so publishes wait for its next settle. A timer ends the
@@ -217,6 +218,8 @@ class Batcher:
             commands, segments = waiting.cut(bytes_max, node.limits.batch_commands_max, messages_max)
             sealed_ns = node.now_ns()
             payload = seal(self._host.encode(commands), segments, sealed_ns, anatomy.clock)
+            if self._sizes is NOTHING:
+                self._sizes = deque()
             self._sizes.append((index, len(payload)))
             self._rounds.octets_under_way += len(payload)
             self._propose(payload, crc32(payload), sealed_ns)
