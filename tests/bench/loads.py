@@ -56,6 +56,8 @@ LOADS = (
     Load("in-flight 1", 1),
     # What the consumer leaves behind could take minutes to drain: it goes with the queue.
     Load("prefetch 1", 1000, prefetch=1, drain="0s"),
+    Load("prefetch 10", 1000, prefetch=10, drain="0s"),
+    Load("prefetch 100", 1000, prefetch=100, drain="0s"),
     Load("classic in-flight 1000", 1000, queue=_DURABLE),
     Load("lazy in-flight 1000", 1000, queue=_LAZY),
     # Automatic acknowledgement. The publisher's window is wide, and still bounds the backlog of a slower consumer.
