@@ -210,15 +210,10 @@ def remove_replaced(location: StoreLocation, former: Mapping[str, str]) -> None:
     for run_id, publication in former.items():
         of_publication.setdefault(publication, []).append(run_id)
     for publication, runs in of_publication.items():
-        condition = f"publication = {quoted(publication)} and run_id in ({', '.join(map(quoted, runs))})"
+        condition = (compute.field(PUBLICATION.name) == publication) & compute.field("run_id").isin(runs)
         for table in TABLES:
             if table.name != RUNS.name:
                 delete_rows(location, table.name, condition)
-
-
-def quoted(text: str) -> str:
-    """A text as SQL writes it."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _naming(rows: pa.Table, replaced: Mapping[str, str]) -> pa.Table:

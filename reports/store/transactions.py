@@ -20,12 +20,13 @@ from deltalake import DeltaTable, Field, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.schema import PrimitiveType
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
+from pyarrow.compute import Expression
 from pyarrow.dataset import Dataset
 
 from reports.errors import StoreError
 from reports.store.columns import ColumnSpec, TableSpec, Type
 from reports.store.locations import StoreLocation
-from reports.store.part_files import PartFile
+from reports.store.part_files import PartFile, write_rows
 from reports.store.place_errors import plain_error
 from reports.store.schema import RUN_ID, RUNS, STORE_VERSION
 from reports.store.stored import DATE, STORED, partition_of
@@ -39,6 +40,8 @@ VERSION: Final = "perftest.version"
 """Property of each table: the version of its schema."""
 KEPT_DAYS: Final = 30
 """Days for which the history of a table is kept, and the files that it needs."""
+_KEPT: Final = "kept"
+"""Begin of the name of a file with rows of several publications."""
 REMAKE: Final = "remove the store, or choose another place, and make the report again"
 
 _TYPES: Final = {Type.TEXT: "string", Type.INT: "long", Type.FLOAT: "double", Type.BOOL: "boolean"}
@@ -170,15 +173,25 @@ def _overtaken(location: StoreLocation) -> StoreError:
     return StoreError(what, location.where, "let fewer writers publish at once, and try again")
 
 
-def delete_rows(location: StoreLocation, name: str, condition: str) -> None:
-    """Remove rows of a table, by a condition in SQL.
+def delete_rows(location: StoreLocation, name: str, condition: Expression) -> None:
+    """Remove the rows of a table that meet a condition. Files that have such rows are written again without them.
 
-    :raises StoreError: the table cannot be written
+    The delete of delta-rs writes texts as string views, which Arrow's conditions on strings cannot read.
+
+    :raises StoreError: the table cannot be read or written
     """
-    try:
-        _table(location, name).delete(condition, commit_properties=told({}))
-    except (DeltaError, OSError) as error:
-        raise unwritable(location, error) from error
+
+    def without(table: DeltaTable) -> TableChange | None:
+        added: list[PartFile] = []
+        removed: list[str] = []
+        for fragment in dataset_of(location, table).get_fragments():
+            if fragment.count_rows(filter=condition):
+                removed.append(fragment.path)
+                kept = fragment.to_table(schema=STORED[name].arrow, filter=~condition)
+                added += write_rows(location, name, kept, _KEPT)
+        return TableChange(added=added, removed=removed) if removed else None
+
+    commit(location, name, without, {})
 
 
 def rows_of(location: StoreLocation, table: DeltaTable, condition: Any, columns: Sequence[str]) -> pa.Table:

@@ -111,8 +111,7 @@ def _remove_unlanded(location: StoreLocation) -> None:
             continue
         dead = [each for each in _publications(location, table) if each not in live and each < limit]
         if dead:
-            names = ", ".join(f"'{each}'" for each in dead)
-            delete_rows(location, spec.name, f"publication in ({names})")
+            delete_rows(location, spec.name, compute.field(PUBLICATION.name).isin(dead))
 
 
 def _publications(location: StoreLocation, table: DeltaTable) -> list[str]:

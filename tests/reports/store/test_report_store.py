@@ -51,6 +51,17 @@ def test_former_rows_of_a_run_are_removed_for_readers_that_do_not_join(tmp_path:
     assert sorted((row["run_id"], row["lost"]) for row in rows) == [("a", 2), ("b", 1)]
 
 
+def test_a_run_can_be_read_alone_after_another_one_in_its_file_was_replaced(tmp_path: Path) -> None:
+    """The file was written again without the other; its columns must be of the same types as before."""
+    publish(tmp_path, small_run("a", 1), small_run("b", 1))
+    publish(tmp_path, small_run("a", 2))
+    assert [lost(tmp_path, chosen) for chosen in (["a"], ["b"], None)] == [{"a": 2}, {"b": 1}, {"a": 2, "b": 1}]
+    answer = store.asked(
+        tmp_path, lambda tables: query.run("SELECT lost FROM ledger WHERE run_id = 'b' AND date > '2000'", tables)
+    )
+    assert answer.to_pylist() == [{"lost": 1}]
+
+
 def test_the_store_knows_what_it_has_of_each_source(tmp_path: Path) -> None:
     """A run whose files have not changed need not be computed again, and neither need one that cannot be reported."""
     assert Store.open(tmp_path / "nothing").known() == {}
