@@ -142,8 +142,9 @@ def running(
         raise RabbitMQError("; ".join(problems), "directories", "place the roles as RabbitMQ can have them")
     require(home)
     directory = parent.absolute() / f".rabbitmq-{secrets.token_hex(4)}"
-    plugins = (*plugins, _METRICS_PLUGIN) if tells_figures else plugins
-    cluster = _Cluster(directory, nodes, configuration, plugins, directories or {}, io_threads, home or LIBRARY)
+    cluster = _Cluster(
+        directory, nodes, configuration, plugins, directories or {}, io_threads, home or LIBRARY, tells_figures
+    )
     register = Register(parent)
     for made in cluster.made:
         register.note(UndoKind.DIRECTORY, str(made))
@@ -171,17 +172,18 @@ class _Cluster:
         directories: Mapping[str, Path],
         io_threads: int,
         home: Path = LIBRARY,
+        tells_figures: bool = False,
     ) -> None:
         self._directory = directory
         self._scripts = scripts_in(home) or home
         self._io_threads = io_threads or IO_THREADS
         self._roots = {role: place.absolute() / directory.name[1:] for role, place in directories.items()}
-        self._plugins = plugins
+        self._plugins = (*plugins, _METRICS_PLUGIN) if tells_figures else plugins
         self._configuration = f"loopback_users.guest = true\nlog.file.level = warning\n{configuration}"
         self._tag = secrets.token_hex(3)
         self._epmd_port, *ports = free_ports(1 + 3 * nodes)
         self._amqp_ports, self._distribution_ports = ports[:nodes], ports[nodes : 2 * nodes]
-        self._metrics_ports = ports[2 * nodes :] if _METRICS_PLUGIN in plugins else []
+        self._metrics_ports = ports[2 * nodes :] if tells_figures else []
         self._nodes = range(nodes)
         self._children: list[subprocess.Popen[bytes]] = []
         self._servers: list[subprocess.Popen[bytes]] = []

@@ -39,15 +39,11 @@ class Watched:
 def rabbit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     if not rabbitmq_cluster.is_installed():
         pytest.skip("rabbitmq-server is not installed (apt-get install rabbitmq-server)")
-    metrics, management = free_ports(2)
-    configuration = "".join(
-        f"{name}.tcp.ip = 127.0.0.1\n{name}.tcp.port = {port}\n"
-        for name, port in (("prometheus", metrics), ("management", management))
-    )
-    plugins = ("rabbitmq_prometheus", "rabbitmq_management")
-    directory = tmp_path_factory.mktemp("rabbitmq-watched")
-    with rabbitmq_cluster.running(directory, nodes=1, configuration=configuration, plugins=plugins) as broker:
-        found = Watched(broker, f"http://127.0.0.1:{metrics}/metrics", f"http://guest:guest@127.0.0.1:{management}")
+    (management,) = free_ports(1)
+    configuration = f"management.tcp.ip = 127.0.0.1\nmanagement.tcp.port = {management}\n"
+    plugins, directory = ("rabbitmq_management",), tmp_path_factory.mktemp("rabbitmq-watched")
+    with rabbitmq_cluster.running(directory, 1, configuration, plugins, tells_figures=True) as broker:
+        found = Watched(broker, broker.metrics[0], f"http://guest:guest@127.0.0.1:{management}")
         asyncio.run(first_answer(found.management, "pid"))  # the API is there before the figures of the node are
         yield found
 
